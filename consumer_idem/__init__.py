@@ -1,0 +1,1 @@
+"""Exactly-once effects for Kafka consumers."""

@@ -1,0 +1,72 @@
+"""What became of a message. Every message ends in exactly one of these."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from consumer_idem.errors import ConsumerIdemError
+
+
+class Reason(StrEnum):
+    """Why a message is in quarantine."""
+
+    CONFLICT = "conflict"
+    UNIDENTIFIABLE = "unidentifiable"
+    UNDECODABLE = "undecodable"
+    TOMBSTONE = "tombstone"
+    UNROUTED = "unrouted"
+    ATTEMPTS_USED_UP = "attempts-used-up"
+    CRASHED = "crashed"
+    UNVERIFIED = "unverified"
+
+
+class Rejected(ConsumerIdemError):
+    """The handler's own business refusal; remembered, so that a repeat gets the same refusal.
+
+    `return Rejected(…)` keeps what the handler wrote, `raise Rejected(…)` undoes it; both keep the claim.
+    `code` is a short stable name; `detail` must be JSON.
+    """
+
+    def __init__(self, code: str, detail: Mapping[str, Any] | None = None) -> None:
+        super().__init__(code)
+        self.code = code
+        self.detail = detail
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rejected) and (self.code, self.detail) == (other.code, other.detail)
+
+    def __hash__(self) -> int:
+        return hash(self.code)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The handler's effect is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A duplicate: settled before and not applied again. `answer` is the first one's refusal, if it was refused."""
+
+    answer: Rejected | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """Kept with its evidence for a person to decide; its offset passes. `fields` are those that differ in a conflict."""
+
+    reason: Reason
+    error: str = ""
+    fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Not settled: to be handled again after `after`. Its offset must not be committed, nor any behind it."""
+
+    after: timedelta = timedelta(0)
+
+
+Outcome = Applied | Rejected | Skipped | Quarantined | Retry
