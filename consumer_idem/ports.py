@@ -132,13 +132,20 @@ class Fault(Enum):
     STATEMENT = "statement"
     """The statement itself is wrong for this data."""
 
+    @property
+    def gravity(self) -> int:
+        """Order of what explains what: an infrastructure error aborts the transaction, not the other way round."""
+        return ("statement", "aborted", "infrastructure").index(self.value)
+
 
 class Connection(Protocol):
     """One PostgreSQL connection within one transaction of ours. Errors of the driver pass through as they are."""
 
-    @property
-    def fault(self) -> Fault | None:
-        """The gravest fault that a statement on this connection had in this transaction, also if it was swallowed."""
+    fault: Fault | None
+    """The gravest fault that a statement on this connection had in this transaction, also if it was swallowed.
+
+    Whoever rolls back to a savepoint puts back what it was before.
+    """
 
     @property
     def raw(self) -> Any:

@@ -1,0 +1,63 @@
+"""Progress: per group, topic and partition the next offset, moved in the same transaction as the effect; and who may."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from consumer_idem.ports import Connection, Row
+from consumer_idem.sql import Queries
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Which progress is meant: a group's on one partition of one incarnation of a topic (its small integer)."""
+
+    group: str
+    topic: int
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What was found when the slot was taken over. `previous_owner` is None after a clean stop."""
+
+    epoch: int
+    next_offset: int
+    previous_owner: UUID | None
+    previous_limit: int
+
+
+class Progress:
+    """Every method is one statement inside the caller's transaction."""
+
+    def __init__(self, schema: str) -> None:
+        self._sql = Queries("inbox", schema)
+
+    async def take(self, connection: Connection, slot: Slot, owner: UUID, batch_limit: int) -> Taken | None:
+        """Take the slot with a new epoch, which fences every earlier owner; None if it has no row yet."""
+        rows = await connection.fetch(self._sql["take_progress"], slot.group, slot.topic, slot.partition, owner, batch_limit)
+        return Taken(**dict(rows[0])) if rows else None
+
+    async def begin(self, connection: Connection, slot: Slot, offset: int, owner: UUID, batch_limit: int) -> bool:
+        """Make the slot's row at `offset`; return False if somebody else made it first."""
+        args = (slot.group, slot.topic, slot.partition, offset, owner, batch_limit)
+        return bool(await connection.fetch(self._sql["begin_progress"], *args))
+
+    async def topic_known(self, connection: Connection, group: str, topic: str) -> bool:
+        """Tell whether the group has progress on any partition of any incarnation of the topic."""
+        return bool((await connection.fetch(self._sql["topic_known"], group, topic))[0]["known"])
+
+    async def seal(
+        self, connection: Connection, slot: Slot, *, epoch: int, owner: UUID, start: int, end: int, attempt: UUID
+    ) -> bool:
+        """Move the progress from `start` to `end`; False if the transaction is not ours any more, or the slot is not."""
+        args = (slot.group, slot.topic, slot.partition, epoch, owner, start, end, str(attempt))
+        return bool(await connection.fetch(self._sql["seal"], *args))
+
+    async def read(self, connection: Connection, slot: Slot) -> Row | None:
+        """Return epoch, owner and next_offset, None if there is no row."""
+        rows = await connection.fetch(self._sql["read_progress"], slot.group, slot.topic, slot.partition)
+        return rows[0] if rows else None
+
+    async def release(self, connection: Connection, slot: Slot, epoch: int, owner: UUID) -> None:
+        """Clear the owner after a clean stop, so that the next one need not search for a message that kills."""
+        await connection.execute(self._sql["release_progress"], slot.group, slot.topic, slot.partition, epoch, owner)

@@ -1,0 +1,120 @@
+"""The inbox: the keys that each scope has settled. Every method is one statement inside the caller's transaction."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from consumer_idem.inbox.verdict import Held
+from consumer_idem.message import Position
+from consumer_idem.outcome import Rejected
+from consumer_idem.ports import Connection, Row
+from consumer_idem.sql import Queries
+
+_REINSERTS = 3
+"""So often a key may vanish (pruned, or its transaction rolled back) between losing the claim and reading the winner."""
+
+
+class Claim(NamedTuple):
+    """One row to insert; the fields are the columns, in the order of claim.sql."""
+
+    key_hash: UUID
+    scope: int
+    source: int
+    topic: int
+    partition: int
+    offset: int
+    message_time: Any
+    message_id: str
+    tenant: str | None
+    fingerprint: bytes
+    fingerprint_version: int
+    field_digests: bytes
+    kept: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A duplicate that came under another position than the copy that holds the key."""
+
+    key_hash: UUID
+    topic: int
+    partition: int
+    offset: int
+
+
+class Inbox:
+    """Claims keys, and keeps what became of them."""
+
+    def __init__(self, schema: str) -> None:
+        self._sql = Queries("inbox", schema)
+
+    async def claim(self, connection: Connection, attempt: UUID, claims: Sequence[Claim]) -> dict[UUID, Held]:
+        """Claim every key, insert first; return who holds those that were lost. All others are fresh and ours.
+
+        Waits for a transaction that holds the key and is not decided yet, at most the transaction's lock_timeout.
+        """
+        if not claims:
+            return {}
+        columns = [list(column) for column in zip(*claims, strict=True)]
+        claim, inserted = self._sql["claim"], 0
+        held: dict[UUID, Held] = {}
+        for _ in range(_REINSERTS + 1):
+            inserted += _count(await connection.execute(claim, attempt, *columns))
+            if inserted == len(claims):
+                return {}
+            # A second statement: only its new snapshot sees the row that the first one waited for.
+            held = await self._held(connection, attempt, columns[0])
+            if inserted + len(held) >= len(claims):
+                return held
+        raise LookupError("Keys keep vanishing from the inbox between claim and reading: is something deleting rows in a loop?")
+
+    async def _held(self, connection: Connection, attempt: UUID, key_hashes: Sequence[UUID]) -> dict[UUID, Held]:
+        rows = await connection.fetch(self._sql["held"], key_hashes, attempt)
+        return {row["key_hash"]: _held(row) for row in rows}
+
+    async def settle(self, connection: Connection, attempt: UUID, dropped: Sequence[UUID], statuses: Sequence[tuple[UUID, str]]) -> None:
+        """Delete the claims of what is not settled by this transaction, and write the status of what was not applied."""
+        if dropped or statuses:
+            keys = [key for key, _ in statuses]
+            await connection.execute(self._sql["settle"], attempt, dropped, keys, [status for _, status in statuses])
+
+    async def answer(self, connection: Connection, answers: Sequence[tuple[UUID, Rejected]]) -> None:
+        """Remember refusals, so that a repeat gets the same."""
+        if answers:
+            details = [None if refusal.detail is None else json.dumps(dict(refusal.detail)) for _, refusal in answers]
+            await connection.execute(self._sql["answer"], [key for key, _ in answers], [refusal.code for _, refusal in answers], details)
+
+    async def repeat(self, connection: Connection, repeats: Sequence[Repeat]) -> None:
+        """Append duplicates to their table; the inbox row is not touched, since an update would block other workers."""
+        if repeats:
+            columns = ([r.key_hash for r in repeats], [r.topic for r in repeats], [r.partition for r in repeats], [r.offset for r in repeats])
+            await connection.execute(self._sql["repeat"], *columns)
+
+    async def find(self, connection: Connection, key_hash: UUID) -> Row | None:
+        """Return what became of a key, None if it was never settled here."""
+        rows = await connection.fetch(self._sql["find"], key_hash)
+        return rows[0] if rows else None
+
+
+def _count(tag: str) -> int:
+    return int(tag.rpartition(" ")[2])
+
+
+def _held(row: Row) -> Held:
+    answer = None if row["code"] is None else Rejected(row["code"], None if row["detail"] is None else json.loads(row["detail"]))
+    return Held(
+        attempt_id=row["attempt_id"],
+        scope=row["scope"],
+        source=row["source"],
+        tenant=row["tenant"],
+        message_id=row["message_id"],
+        topic=row["topic"],
+        position=Position("", row["partition"], row["offset"]),
+        status=row["status"],
+        fingerprint=row["fingerprint"],
+        fingerprint_version=row["fingerprint_version"],
+        field_digests=row["field_digests"],
+        answer=answer,
+    )

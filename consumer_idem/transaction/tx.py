@@ -1,0 +1,295 @@
+"""What a handler may do: its statements, deferred writes, records to publish, functions around the commit."""
+
+import warnings
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid5
+
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from consumer_idem.errors import TransactionEnded, TransactionLost
+from consumer_idem.message import Header, Message
+from consumer_idem.outbox.record import PendingRecord, record_id
+from consumer_idem.ports import Connection, Row
+from consumer_idem.sql import Queries
+from consumer_idem.transaction.deferred import Deferred, Write
+from consumer_idem.transaction.guard import refuse_control
+from consumer_idem.transaction.synchronizer import Function, Synchronizer
+
+_MANY_SAVEPOINTS = 50
+"""PostgreSQL keeps 64 subtransactions per backend in its cache; more stall replicas."""
+
+active: ContextVar["Tx | None"] = ContextVar("consumer_idem_tx", default=None)
+
+Value = bytes | str | BaseModel | Mapping[str, Any] | Sequence[Any] | None
+
+
+class Unit:
+    """What the calls of one transaction share: the connection and the writes that wait to be sent."""
+
+    __slots__ = ("attempt", "connection", "deferred", "flush_failed", "lock_keys_sql", "savepoints")
+
+    def __init__(self, connection: Connection, attempt: UUID, schema: str) -> None:
+        self.connection = connection
+        self.attempt = attempt
+        self.deferred = Deferred()
+        self.flush_failed = False
+        self.savepoints = 0
+        self.lock_keys_sql = Queries("transaction", schema)["lock_keys"]
+
+    async def flush(self) -> None:
+        """Send the deferred writes, one executemany per statement."""
+        if not self.deferred:
+            return
+        # Set before, cleared after: a failure here may be any message's, also if a handler swallows it.
+        self.flush_failed = True
+        for sql, rows in self.deferred.take():
+            await self.connection.executemany(sql, rows)
+        self.flush_failed = False
+
+
+class Tx:
+    """One handler call's view of the transaction. It ends with the call and refuses everything afterwards.
+
+    Statements take native placeholders ($1, $2, …). The first one sends the deferred writes of earlier messages, so
+    that a handler reads what they wrote.
+    """
+
+    __slots__ = ("_ended", "_key_hash", "_message", "_ordinals", "_source", "_unit", "_uuids", "records", "sent", "synchronizer", "writes")
+
+    def __init__(self, unit: Unit, message: Message | None, key_hash: UUID | None, source: str) -> None:
+        self._unit = unit
+        self._message = message
+        self._key_hash = key_hash
+        self._source = source
+        self._ordinals: dict[str, int] = {}
+        self._uuids = 0
+        self._ended = False
+        self.sent = False
+        self.writes: list[Write] = []
+        self.records: list[PendingRecord] = []
+        self.synchronizer = Synchronizer()
+
+    # What it is about
+
+    @property
+    def message(self) -> Message:
+        """The message that this call handles; a batch handler finds each at its item."""
+        if self._message is None:
+            raise AttributeError("A batch handler's tx has no message of its own: use `item.message`.")
+        return self._message
+
+    def now(self) -> datetime:
+        """Return the message's time: the same value when the handler runs again for it."""
+        if self.message.time is None:
+            raise ValueError("This message carries no Kafka timestamp, so there is no time that a repeated run would see again.")
+        return self.message.time
+
+    def uuid(self) -> UUID:
+        """Return a UUID made from the idempotency key: a run that repeats this one gets the same, in the same order."""
+        if self._key_hash is None:
+            raise AttributeError("A batch handler's tx has no idempotency key of its own: use `item.uuid()`.")
+        self._uuids += 1
+        return uuid5(self._key_hash, f"uuid:{self._uuids}")
+
+    # Statements
+
+    async def execute(self, sql: str, *args: Any) -> str:
+        """Run one statement; return its command tag, e.g. `UPDATE 1`."""
+        connection = await self._ready(sql)
+        return await connection.execute(sql, *args)
+
+    async def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run one statement once per row of arguments, in one round trip."""
+        connection = await self._ready(sql)
+        await connection.executemany(sql, list(rows))
+
+    async def fetch(self, sql: str, *args: Any) -> Sequence[Row]:
+        """Run one statement; return its rows."""
+        connection = await self._ready(sql)
+        return await connection.fetch(sql, *args)
+
+    async def fetchrow(self, sql: str, *args: Any) -> Row | None:
+        """Run one statement; return its first row, None if there is none."""
+        rows = await self.fetch(sql, *args)
+        return rows[0] if rows else None
+
+    async def fetchval(self, sql: str, *args: Any) -> Any:
+        """Run one statement; return the first column of its first row, None if there is none."""
+        row = await self.fetchrow(sql, *args)
+        return None if row is None else next(iter(row.values()))
+
+    @property
+    def connection(self) -> "HandlerConnection":
+        """The connection, for code below the handler that wants one; it cannot end the transaction."""
+        self._refuse_if_ended()
+        self.sent = True
+        return HandlerConnection(self)
+
+    def defer(self, sql: str, *args: Any, key: str | None = None) -> None:
+        """Write later: all deferred writes of a batch go out with one round trip per distinct statement.
+
+        What it costs: no row count and no RETURNING; statements of other messages of the batch may run in between;
+        statements that are awaited later in the batch see it, those of this call before it do not. Writes with the
+        same `key` keep their order, also over different statements; leave it out only for writes that commute. A check
+        (such as sufficient funds) belongs into a constraint or an awaited statement. Don't mix both in one handler:
+        each awaited statement sends what is deferred, and the gain is gone.
+        """
+        self._refuse_if_ended()
+        refuse_control(sql)
+        self.writes.append((sql, args, key))
+
+    async def lock_keys(self, *keys: str) -> None:
+        """Take transaction-long locks on names of your choice, in an order that cannot deadlock with other calls' own."""
+        connection = await self._ready("")
+        await connection.fetch(self._unit.lock_keys_sql, list(keys))
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncGenerator[None]:
+        """Undo what is done inside if the block raises: statements, deferred writes, records and registrations."""
+        connection = await self._ready("")
+        self._unit.savepoints += 1
+        if self._unit.savepoints == _MANY_SAVEPOINTS:
+            warnings.warn("More than 50 savepoints in one transaction slow PostgreSQL down; use a smaller batch.", stacklevel=3)
+        name = f"consumer_idem_{self._unit.savepoints}"
+        fault, records, mark = connection.fault, len(self.records), self.synchronizer.mark()
+        await connection.execute(f"SAVEPOINT {name}")
+        try:
+            yield
+            await self._send_deferred()
+        except BaseException:
+            self.writes.clear()
+            del self.records[records:]
+            self.synchronizer.undo_to(mark)
+            await connection.execute(f"ROLLBACK TO SAVEPOINT {name}")
+            connection.fault = fault
+            self._unit.flush_failed = False
+            raise
+        await connection.execute(f"RELEASE SAVEPOINT {name}")
+
+    # What leaves
+
+    def publish(
+        self,
+        topic: str,
+        *,
+        value: Value,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str | bytes | None] | Sequence[Header] | None = None,
+        type: str | None = None,
+        id: UUID | None = None,
+    ) -> UUID:
+        """Write a record into the outbox with this transaction; return its id, sent as `ce_id`.
+
+        `value` may be bytes, text, None (a tombstone) or anything that pydantic turns into JSON. Records of one `key` reach
+        the topic in the order of their commits. The id is made from the idempotency key, the topic and the count of
+        records for that topic in this call, so that a repeated run publishes the same ids.
+        """
+        self._refuse_if_ended()
+        record = self._record(topic, value, key, headers, type, id)
+        self.records.append(record)
+        return record.message_id
+
+    def _record(self, topic: str, value: Value, key: str | bytes | None, headers: Any, type: str | None, id: UUID | None) -> PendingRecord:
+        if id is None:
+            if self._key_hash is None:
+                raise TypeError("A batch handler publishes with `item.publish(…)`, or gives an `id=`, so that a repeated run has the same id.")
+            ordinal = self._ordinals[topic] = self._ordinals.get(topic, -1) + 1
+            id = record_id(self._key_hash, 0, topic, ordinal)
+        return PendingRecord(
+            message_id=id,
+            topic=topic,
+            key=key.encode() if isinstance(key, str) else key,
+            value=_encoded(value),
+            headers=_header_pairs(headers),
+            type=type,
+            source=self._source,
+            message_time=None if self._message is None else self._message.time,
+        )
+
+    # Around the end
+
+    def before_commit(self, function: Function, *args: Any, **kwargs: Any) -> None:
+        """Run `function` after the last handler of the batch; if it raises, the messages run again one by one."""
+        self._refuse_if_ended()
+        self.synchronizer.register_before_commit(function, *args, **kwargs)
+
+    def after_commit(self, function: Function, *args: Any, **kwargs: Any) -> None:
+        """Run `function` once the commit is confirmed; never if it is not, and lost in a crash."""
+        self._refuse_if_ended()
+        self.synchronizer.register_after_commit(function, *args, **kwargs)
+
+    def after_rollback(self, function: Function, *args: Any, **kwargs: Any) -> None:
+        """Run `function` once it is certain that this call's effect is undone; lost in a crash."""
+        self._refuse_if_ended()
+        self.synchronizer.register_after_rollback(function, *args, **kwargs)
+
+    # The library's side
+
+    def end(self) -> None:
+        """Refuse everything from now on."""
+        self._ended = True
+
+    async def _ready(self, sql: str) -> Connection:
+        self._refuse_if_ended()
+        refuse_control(sql)
+        self.sent = True
+        await self._send_deferred()
+        return self._unit.connection
+
+    async def _send_deferred(self) -> None:
+        connection = self._unit.connection
+        if not connection.in_transaction():
+            raise TransactionLost
+        if self.writes:
+            writes, self.writes = self.writes, []
+            self._unit.deferred.add(writes)
+        await self._unit.flush()
+
+    def _refuse_if_ended(self) -> None:
+        if self._ended:
+            raise TransactionEnded
+
+
+def after_commit(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Run `function` after the commit of the active transaction; without one, run it at once and return its result.
+
+    For code far below the handler that does not know whether a handler called it.
+    """
+    tx = active.get()
+    if tx is None:
+        return function(*args, **kwargs)
+    tx.after_commit(function, *args, **kwargs)
+    return None
+
+
+def _encoded(value: Value) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return value.encode() if isinstance(value, str) else to_json(value)
+
+
+def _header_pairs(headers: Mapping[str, str | bytes | None] | Sequence[Header] | None) -> Sequence[Header]:
+    if not headers:
+        return ()
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
+
+
+class HandlerConnection:
+    """The transaction's connection with asyncpg's names, for code that expects one. `transaction()` is a savepoint."""
+
+    __slots__ = ("_tx",)
+
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+        self.execute = tx.execute
+        self.executemany = tx.executemany
+        self.fetch = tx.fetch
+        self.fetchrow = tx.fetchrow
+        self.fetchval = tx.fetchval
+        self.transaction = tx.savepoint
