@@ -8,16 +8,15 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping
 from importlib import util
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
-from consumer_idem.testing.keeper import keeper
 from consumer_idem.testing.services.ports import Address, free_port
 from consumer_idem.testing.services.process import ServiceFailed, ServiceProcess
+from consumer_idem.testing.services.server import Server
 
 StopMode = Literal["smart", "fast", "immediate"]
 """smart waits for clients, fast rolls their transactions back, immediate needs recovery at the next start."""
@@ -28,32 +27,29 @@ _SIGNALS: Mapping[StopMode, signal.Signals] = {
     "immediate": signal.SIGQUIT,
 }
 _READY_LINE = 7
-_PATIENCE = 30.0
+_PAUSE = 0.1
 _SUPERUSER = "postgres"
 # The backends of a server that was killed end by themselves a moment later; until then the next one refuses to start.
 _LEFT_BEHIND = ("pre-existing shared memory block", "lock file", "Address already in use")
 
 
-class PostgresServer:
-    """A server with a data folder of its own, removed by `close()` or when this process ends.
+class PostgresServer(Server):
+    """A server with a data folder of its own. Connections need no password; the superuser is `postgres`.
 
     `bin_dir` is the folder of initdb and postgres; by default CONSUMER_IDEM_TEST_PG_BIN, else the wheel's. `fsync=False` is
     for tests that do not judge durability: a killed server loses nothing by it, a machine without power would. `settings`
-    go to the server's command line. Connections need no password; the superuser is `postgres`.
+    go to the server's command line.
     """
 
+    name = "PostgreSQL"
+
     def __init__(self, *, bin_dir: Path | None = None, fsync: bool = True, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__()
         self.port = free_port()
         self._bin_dir = bin_dir or default_bin_dir()
-        self._settings = {**self._durability(fsync), "max_connections": "200", **(settings or {})}
+        durability = {} if fsync else {"fsync": "off", "full_page_writes": "off"}
+        self._settings = {**durability, "max_connections": "200", **(settings or {})}
         self._user = _unprivileged_user()
-        self._folder: Path | None = None
-        self._process: ServiceProcess | None = None
-
-    @property
-    def pid(self) -> int:
-        """The process id of the postmaster."""
-        return self._running().pid
 
     @property
     def address(self) -> Address:
@@ -66,85 +62,36 @@ class PostgresServer:
             return f"postgresql://{_SUPERUSER}@{via[0]}:{via[1]}/{database}"
         return f"postgresql://{_SUPERUSER}@/{database}?host={self._folder}&port={self.port}"
 
-    def start(self) -> None:
-        """Start, make the data folder if there is none yet, and wait until it accepts connections."""
-        if self._folder is None:
-            self._folder = self._prepare()
-        end = time.monotonic() + _PATIENCE
-        while True:
-            self._process = ServiceProcess(self._command(self._folder), self._folder / "log", user=self._user)
-            try:
-                self._process.until(self._ready, _PATIENCE)
-            except ServiceFailed:
-                if not any(trace in self._process.tail() for trace in _LEFT_BEHIND) or time.monotonic() > end:
-                    raise
-                time.sleep(0.1)
-            else:
-                return
-
     def stop(self, mode: StopMode = "fast") -> None:
         """Stop the server; its data stays for the next start."""
-        process = self._running()
-        process.signal(_SIGNALS[mode])
-        process.wait(_PATIENCE)
-        self._process = None
+        self._stop(_SIGNALS[mode])
 
-    def kill9(self) -> None:
-        """Kill the postmaster; its backends end as soon as they notice."""
-        self._running().kill()
-        self._process = None
+    def _base(self) -> str:
+        temporary = super()._base()
+        return temporary if self._user is None or _reachable(Path(temporary)) else "/tmp"
 
-    def restart(self, mode: StopMode = "fast") -> None:
-        """Stop if it runs, and start with the same data on the same port."""
-        if self._process is not None:
-            self.stop(mode)
-        self.start()
-
-    def close(self) -> None:
-        """End the server, in whatever state it is, and remove its data."""
-        if self._process is not None:
-            self.stop("immediate")
-        if self._folder is not None:
-            keeper.remove_folder(self._folder)
-            self._folder = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @staticmethod
-    def _durability(fsync: bool) -> dict[str, str]:
-        return {} if fsync else {"fsync": "off", "full_page_writes": "off"}
-
-    def _running(self) -> ServiceProcess:
-        if self._process is None:
-            raise ServiceFailed("This PostgreSQL server is not running. Call start() first.")
-        return self._process
-
-    def _prepare(self) -> Path:
-        folder = Path(tempfile.mkdtemp(prefix="idem-pg-", dir=self._base()))
-        keeper.keep_folder(folder)
+    def _prepare(self, folder: Path) -> None:
         if self._user is not None:
             shutil.chown(folder, self._user)
             self._bin_dir = _reachable_copy(self._bin_dir, folder)
-        self._initdb(folder)
-        return folder
-
-    def _base(self) -> str:
-        temporary = tempfile.gettempdir()
-        return temporary if self._user is None or _reachable(Path(temporary)) else "/tmp"
-
-    def _initdb(self, folder: Path) -> None:
         options = ["--username", _SUPERUSER, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
         command = [str(self._bin_dir / "initdb"), "-D", str(folder / "data"), *options]
-        done = subprocess.run(
-            command, cwd=folder, user=self._user, extra_groups=[] if self._user else None, capture_output=True, text=True
-        )
+        done = subprocess.run(command, cwd=folder, user=self._user, extra_groups=[] if self._user else None, capture_output=True, text=True)
         if done.returncode != 0:
             raise ServiceFailed(f"initdb ended with status {done.returncode}:\n{done.stderr}")
+
+    def _launch(self, folder: Path) -> ServiceProcess:
+        end = time.monotonic() + self.patience
+        while True:
+            process = ServiceProcess(self._command(folder), folder / "log", user=self._user)
+            try:
+                process.until(lambda: _ready(folder / "data", process.pid), self.patience)  # noqa: B023 - called at once
+            except ServiceFailed:
+                if not any(trace in process.tail() for trace in _LEFT_BEHIND) or time.monotonic() > end:
+                    raise
+                time.sleep(_PAUSE)
+            else:
+                return process
 
     def _command(self, folder: Path) -> list[str]:
         settings = {
@@ -156,14 +103,14 @@ class PostgresServer:
         options = [option for name, value in settings.items() for option in ("-c", f"{name}={value}")]
         return [str(self._bin_dir / "postgres"), "-D", str(folder / "data"), *options]
 
-    def _ready(self) -> bool:
-        """Read what pg_ctl reads: the postmaster writes its pid first and its state last."""
-        assert self._folder is not None
-        try:
-            lines = (self._folder / "data" / "postmaster.pid").read_text().splitlines()
-        except FileNotFoundError:
-            return False
-        return len(lines) > _READY_LINE and lines[0] == str(self.pid) and lines[_READY_LINE].strip() == "ready"
+
+def _ready(data: Path, pid: int) -> bool:
+    """Read what pg_ctl reads: the postmaster writes its pid first and its state last."""
+    try:
+        lines = (data / "postmaster.pid").read_text().splitlines()
+    except FileNotFoundError:
+        return False
+    return len(lines) > _READY_LINE and lines[0] == str(pid) and lines[_READY_LINE].strip() == "ready"
 
 
 def default_bin_dir() -> Path:

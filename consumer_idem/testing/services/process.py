@@ -70,12 +70,14 @@ class ServiceProcess:
         keeper.release_process(self.pid)
 
     def until(self, ready: Callable[[], bool], timeout: float) -> None:
-        """Wait until `ready()`; raise ServiceFailed if the process ends before, or after `timeout` seconds."""
+        """Wait until `ready()`; else raise ServiceFailed: at the end of the process, or after `timeout` seconds, killing it."""
         end = time.monotonic() + timeout
         while not ready():
             if not self.running():
+                keeper.release_process(self.pid)
                 raise ServiceFailed(f"{self.name} ended with status {self._process.returncode}:\n{self.tail()}")
             if time.monotonic() > end:
+                self.kill()
                 raise ServiceFailed(f"{self.name} was not ready after {timeout:.0f} s:\n{self.tail()}")
             time.sleep(_PAUSE)
 
@@ -87,6 +89,6 @@ class ServiceProcess:
 def _group_of(user: str | None) -> int | None:
     if user is None:
         return None
-    import pwd  # noqa: PLC0415 - not on every system, and only root needs it
+    import pwd
 
     return pwd.getpwnam(user).pw_gid
