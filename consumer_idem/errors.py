@@ -89,3 +89,15 @@ class RetryLater(ConsumerIdemError):
     def __init__(self, after: timedelta = timedelta(seconds=1)) -> None:
         super().__init__(f"Handler asked for a retry after {after}.")
         self.after = after
+
+
+class RecordRefused(ConsumerIdemError):
+    """This record cannot be published. Correct what the message names before it is given to the outbox."""
+
+
+class RecordTooLarge(RecordRefused):
+    """The record is larger than its topic takes. Send less, or raise the topic's `max.message.bytes`."""
+
+
+class OutsideTransaction(ConsumerIdemError):
+    """The connection is not in a transaction, so that record and effect could part. Begin one and add the record inside it."""
