@@ -11,7 +11,7 @@ broker such a test is skipped, or fails with CONSUMER_IDEM_REQUIRE_KAFKA=1.
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, Protocol
 
@@ -78,8 +78,9 @@ def miss_kafka(item: pytest.Item) -> None:
     pytest.skip("needs Apache Kafka")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> Generator[None, None, None]:
+    yield
     missed = config.stash[RUN].without_kafka
     if missed:
         terminalreporter.section("without Apache Kafka")

@@ -7,19 +7,51 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from consumer_idem.testing.lost import KafkaApi as KafkaApi
+    from consumer_idem.testing.lost import LostCommit as LostCommit
+    from consumer_idem.testing.lost import LostKafka as LostKafka
+    from consumer_idem.testing.proxy import TcpProxy as TcpProxy
+    from consumer_idem.testing.proxy_connection import Fate as Fate
     from consumer_idem.testing.services.kafka import KafkaBroker as KafkaBroker
     from consumer_idem.testing.services.postgres import PostgresServer as PostgresServer
     from consumer_idem.testing.services.process import ServiceFailed as ServiceFailed
     from consumer_idem.testing.services.small_broker import SmallBroker as SmallBroker
+    from consumer_idem.testing.supervisor import Child as Child
+    from consumer_idem.testing.supervisor import ChildFailed as ChildFailed
+    from consumer_idem.testing.supervisor import Supervisor as Supervisor
+    from consumer_idem.testing.waiting import eventually as eventually
 
 _HOMES = {
+    "Child": "supervisor",
+    "ChildFailed": "supervisor",
+    "Fate": "proxy_connection",
+    "KafkaApi": "lost",
     "KafkaBroker": "services.kafka",
+    "LostCommit": "lost",
+    "LostKafka": "lost",
     "PostgresServer": "services.postgres",
     "ServiceFailed": "services.process",
     "SmallBroker": "services.small_broker",
+    "Supervisor": "supervisor",
+    "TcpProxy": "proxy",
+    "eventually": "waiting",
 }
 
-__all__ = ["KafkaBroker", "PostgresServer", "ServiceFailed", "SmallBroker"]
+__all__ = [
+    "Child",
+    "ChildFailed",
+    "Fate",
+    "KafkaApi",
+    "KafkaBroker",
+    "LostCommit",
+    "LostKafka",
+    "PostgresServer",
+    "ServiceFailed",
+    "SmallBroker",
+    "Supervisor",
+    "TcpProxy",
+    "eventually",
+]
 
 
 def __getattr__(name: str) -> Any:
