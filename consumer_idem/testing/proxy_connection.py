@@ -75,9 +75,10 @@ class Connection:
         """Reset both sides; what is under way is lost."""
         self._reset.set()
         for writer in self._writers:
-            # With a linger time of zero the kernel answers with RST instead of an orderly end; unix sockets ignore it.
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            writer.transport.abort()
+            if not writer.is_closing():
+                # With a linger time of zero the kernel sends RST instead of an orderly end; unix sockets ignore it.
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                writer.transport.abort()
 
     async def run(self, target: Address | Path, to_server: Callable[[], timedelta], to_client: Callable[[], timedelta]) -> None:
         """Carry bytes both ways until one side ends or the connection is reset."""

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -156,6 +156,20 @@ async def test_cut_resets_every_connection_and_later_ones_work(server: PostgresS
     await again.close()
 
 
+async def test_cut_is_a_reset_and_not_an_orderly_end() -> None:
+    server = await asyncio.start_server(_echo, "127.0.0.1", free_port())
+    async with server, TcpProxy(server.sockets[0].getsockname()) as proxy:
+        reader, writer = await asyncio.open_connection(*proxy.address)
+        writer.write(b"x")
+        await reader.readexactly(1)
+
+        proxy.cut()
+
+        with pytest.raises(ConnectionResetError):
+            await reader.read(1)
+        writer.close()
+
+
 async def test_refused_is_refused_for_new_connections_only_and_until_accepted_again(server: PostgresServer, through: Through) -> None:
     through.proxy.refuse()
 
@@ -210,8 +224,9 @@ async def test_the_delay_is_a_latency_also_for_what_is_sent_while_something_is_u
 
 
 async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(100):
-        writer.write(data)
+    with suppress(ConnectionResetError):
+        while data := await reader.read(100):
+            writer.write(data)
     writer.close()
 
 
