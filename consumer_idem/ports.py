@@ -3,7 +3,7 @@
 Adapters implement these and pass the suites in tests/conformance; nothing else imports a client library.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -184,3 +184,13 @@ class Database(Protocol):
 
     async def close(self) -> None:
         """Close every connection."""
+
+
+class Listener(Protocol):
+    """A database session of its own that hears NOTIFY. What it hears is a hint and may be lost; polling is the truth."""
+
+    async def listen(self, channel: str, heard: Callable[[str], None]) -> None:
+        """Call `heard` with the payload of every notification on `channel` from now on, connecting again whenever it must."""
+
+    async def close(self) -> None:
+        """Stop hearing."""

@@ -9,9 +9,12 @@ from consumer_idem.sql import Queries
 
 
 @asynccontextmanager
-async def short(database: Database, schema: str) -> AsyncGenerator[Connection]:
-    """Begin, yield the connection, commit; on any error roll back and raise, the database's own as DatabaseFailure."""
-    connection = await database.begin(Queries("transaction", schema)["begin_short"])
+async def short(database: Database, schema: str, *, script: str | None = None) -> AsyncGenerator[Connection]:
+    """Begin, yield the connection, commit; on any error roll back and raise, the database's own as DatabaseFailure.
+
+    `script` begins the transaction with other settings than the usual ones.
+    """
+    connection = await database.begin(script or Queries("transaction", schema)["begin_short"])
     try:
         yield connection
     except BaseException as error:

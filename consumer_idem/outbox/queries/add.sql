@@ -1,0 +1,15 @@
+WITH added AS (
+    INSERT INTO {schema}.outbox (message_id, shard, topic, key, value, headers, type, source, message_time)
+    SELECT message_id, shard, topic, key, value, headers::json, type, source, message_time
+    FROM unnest($1::uuid[], $2::smallint[], $3::text[], $4::bytea[], $5::bytea[], $6::text[], $7::text[], $8::text[], $9::timestamptz[])
+         WITH ORDINALITY AS record (message_id, shard, topic, key, value, headers, type, source, message_time, place)
+    -- Ids ascend in this order.
+    ORDER BY place
+)
+-- At most one notification per transaction, and none while the relays are awake anyway.
+SELECT pg_notify('{schema}_outbox', '')
+WHERE EXISTS (
+    SELECT FROM {schema}.outbox_relay AS relay
+    JOIN {schema}.outbox_shard AS owned ON owned.owner = relay.owner
+    WHERE relay.idle AND owned.shard = ANY ($2::smallint[])
+)

@@ -1,0 +1,1 @@
+DELETE FROM {schema}.outbox_relay WHERE owner = $1::uuid

@@ -1,0 +1,231 @@
+"""The relay: publishes what transactions have left in the outbox, in order per key, and forgets what is acknowledged.
+
+Nothing is deleted before its own acknowledgement, and no record is sent before all earlier ones of its key are. So what
+a crash, a stopped process or a lost answer can do is send again: never lose, and never put first what came later.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+from consumer_idem.failpoint import reached
+from consumer_idem.loop import Loop
+from consumer_idem.outbox.backlog import Backlog, Page
+from consumer_idem.outbox.ear import Ear
+from consumer_idem.outbox.entry import Entry, Unfit
+from consumer_idem.outbox.flights import Flights
+from consumer_idem.outbox.lease import Lease
+from consumer_idem.outbox.nap import Nap
+from consumer_idem.outbox.reader import Reader
+from consumer_idem.outbox.window import Limits, Window
+from consumer_idem.ports import Database, Listener, Publisher
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelaySettings:
+    """How a relay works.
+
+    A relay that dies is replaced after `lease`. `poll` is the longest pause between two looks while no notification would
+    end it, `rest` while one would. Every `full_look` it reads from the start of the table, whatever it remembers.
+    """
+
+    lease: timedelta = timedelta(seconds=10)
+    poll: timedelta = timedelta(milliseconds=50)
+    rest: timedelta = timedelta(seconds=1)
+    full_look: timedelta = timedelta(seconds=10)
+    limits: Limits = field(default_factory=Limits)
+
+
+class Relay:
+    """One relay process's share of the work; any number of them run side by side.
+
+    `loop` runs it. `database` and `publisher` stay the caller's to open and close; the listener is closed with the relay.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        publisher: Publisher,
+        *,
+        schema: str = "idem",
+        owner: UUID | None = None,
+        listener: Listener | None = None,
+        settings: RelaySettings | None = None,
+    ) -> None:
+        settings = settings or RelaySettings()
+        self.owner = owner or uuid4()
+        self.loop = Loop("relay", self.run_once, idle=settings.rest, max_backoff=timedelta(seconds=1))
+        self._lease = Lease(database, schema, self.owner, settings.lease)
+        self._ear = Ear(listener, schema, self.owner, settings.lease.total_seconds())
+        self._nap = Nap(self._lease)
+        self._window = Window(settings.limits)
+        self._backlog = Backlog(database, schema, self.owner)
+        self._reader = Reader(self._backlog, self._window, self._nap, settings.limits, (settings.poll, settings.rest, settings.full_look))
+        self._flights = Flights(publisher, self._window, self.loop.wake)
+        self._serving: frozenset[int] = frozenset()
+        self._holds: dict[str, str] = {}
+        self._flowing: set[str] = set()
+        self._turning = asyncio.Lock()
+        self._closed = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wake(self) -> None:
+        """Look for records now: some were committed."""
+        self._reader.look()
+        self.loop.wake()
+
+    async def run_once(self) -> int:
+        """Do what can be done now without waiting for the broker; return how many records were acknowledged and deleted.
+
+        Records in flight go on being sent between the calls, and their answers wake `loop`.
+        """
+        async with self._turning:
+            if self._closed:
+                return 0
+            try:
+                return await self._turn()
+            except BaseException:
+                self._distrust()
+                raise
+
+    async def close(self, patience: timedelta = timedelta(seconds=10)) -> None:
+        """Send nothing more, wait up to `patience` for what is in flight, and hand the shards to the other relays."""
+        self.loop.stop()
+        async with self._turning:
+            if self._closed:
+                return
+            self._closed = True
+            self._set_timer(None)
+            await self._ear.close()
+            await self._flights.wait(patience)
+            self._land()
+            try:
+                await self._write_down(self._window.landed, self._window.unfit)
+            finally:
+                await self._lease.retire()
+
+    # One turn
+
+    async def _turn(self) -> int:
+        await self._keep_shards()
+        self._land()
+        self._send()
+        await self._reader.watch()
+        done = await self._settle_and_read()
+        self._send()
+        self._set_timer(self._next_turn_in())
+        return done
+
+    async def _keep_shards(self) -> None:
+        await self._ear.open(self.wake, self._hear_of_shards)
+        if self._lease.due_in == 0:
+            await self._lease.beat(ping=self._ear.exists)
+        surplus = self._lease.surplus()
+        serving = frozenset(self._lease.epochs) - surplus
+        if serving != self._serving:
+            self._serve(serving)
+        if free := surplus - self._window.shards_in_use():
+            await self._lease.release(free)
+
+    def _serve(self, shards: frozenset[int]) -> None:
+        log.info("relay serves other shards", extra={"owner": str(self.owner), "shards": len(shards), "before": len(self._serving)})
+        if shards - self._serving:
+            self._reader.start_over()
+            self._nap.disturb()
+        self._serving = shards
+        self._window.keep(shards)
+
+    def _land(self) -> None:
+        for topic, landing in self._flights.land():
+            if landing.topic_error is not None:
+                self._hold(topic, landing.topic_error)
+            elif landing.acknowledged and self._window.flows(topic):
+                log.info("topic takes records again", extra={"topic": topic})
+                self._holds.pop(topic, None)
+                self._flowing.add(topic)
+            if landing.failed:
+                log.warning("records wait", extra={"topic": topic, "records": len(landing.failed), "error": landing.error})
+                self._window.keep(self._serving)
+
+    def _send(self) -> None:
+        if self._window.end_holds(time.monotonic()):
+            self._reader.start_over()
+        if self._lease.trusted:
+            self._flights.take_off()
+
+    async def _settle_and_read(self) -> int:
+        landed, unfit = self._window.landed, self._window.unfit
+        reading = bool(self._serving) and not self._reader.due_in(time.monotonic())
+        results = await asyncio.gather(
+            self._write_down(landed, unfit),
+            self._reader.read(self._serving) if reading else _nothing(),
+            return_exceptions=True,
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+            if isinstance(result, Page):
+                await self._take_in(result)
+        # Only now: what was read meanwhile may stand behind a record that was being parked.
+        self._window.forget(landed, unfit)
+        return len(landed)
+
+    async def _take_in(self, page: Page) -> None:
+        found = self._reader.admit(page)
+        await self._nap.found(found or bool(self._window), time.monotonic(), can_hear=self._ear.hears)
+        self._reader.pause(found)
+
+    async def _write_down(self, landed: Sequence[Entry], unfit: Sequence[Unfit]) -> None:
+        if landed or unfit:
+            await self._backlog.settle(landed, unfit, self._lease.epochs)
+            await reached("relay.after_settle")
+        for refused in unfit:
+            log.error("record parked", extra=_described(refused))
+        if self._holds:
+            await self._backlog.hold(self._holds)
+            self._holds = {}
+        if self._flowing:
+            await self._backlog.unhold(sorted(self._flowing))
+            self._flowing = set()
+
+    def _hold(self, topic: str, error: str) -> None:
+        log.error("topic held", extra={"topic": topic, "error": error})
+        self._holds[topic] = error
+        self._flowing.discard(topic)
+
+    # What comes from outside the turns
+
+    def _hear_of_shards(self) -> None:
+        self._lease.hurry()
+        self.loop.wake()
+
+    def _distrust(self) -> None:
+        """Forget what memory says about the table; what is in flight stays known until it is answered."""
+        self._window.keep(())
+        self._serving = frozenset()
+        self._lease.hurry()
+
+    def _next_turn_in(self) -> float:
+        now = time.monotonic()
+        times = [self._lease.due_in, self._reader.due_in(now) if self._serving else None, self._window.next_due(now)]
+        return min(each for each in times if each is not None)
+
+    def _set_timer(self, delay: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if delay is None else asyncio.get_running_loop().call_later(delay, self.loop.wake)
+
+
+async def _nothing() -> None:
+    return None
+
+
+def _described(refused: Unfit) -> dict[str, object]:
+    record = refused.entry.record
+    return {"record": refused.entry.id, "message_id": str(record.id), "topic": record.topic, "key": record.key, "error": refused.error}

@@ -1,0 +1,62 @@
+"""The outbox: records that a transaction leaves behind, to be published once it has committed."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from consumer_idem.errors import OutsideTransaction
+from consumer_idem.outbox.record import PendingRecord
+from consumer_idem.outbox.shard import shard_of
+from consumer_idem.sql import Queries
+from consumer_idem.stored import stored_headers
+
+
+class Executor(Protocol):
+    """A connection of the library's, or asyncpg's own."""
+
+    async def execute(self, sql: str, /, *args: Any) -> Any:
+        """Run one statement."""
+
+
+class Outbox:
+    """Adds records within the caller's transaction, whoever began it.
+
+    Records of one key are published in the order of their ids. Two transactions that add to one key side by side, with no
+    lock of yours between them, may commit in the other order; `in_order=True` makes them take turns, from `add` to the end
+    of the transaction.
+    """
+
+    def __init__(self, schema: str = "idem", *, in_order: bool = False) -> None:
+        self._sql = Queries("outbox", schema)
+        self._add = self._sql["add_in_order" if in_order else "add"]
+
+    async def add(self, connection: Executor, records: PendingRecord | Sequence[PendingRecord]) -> None:
+        """Add the record, or all of them in this order, with one statement; best at the end of the transaction.
+
+        `connection` is a Connection of this library's or an asyncpg connection; raises OutsideTransaction if no transaction
+        was begun on it. Nothing is published before it commits.
+        """
+        if not _in_transaction(connection):
+            raise OutsideTransaction
+        if isinstance(records, PendingRecord):
+            records = (records,)
+        if records:
+            await connection.execute(self._add, *_columns(records))
+
+
+def _in_transaction(connection: Any) -> bool:
+    asked = getattr(connection, "in_transaction", None) or connection.is_in_transaction
+    return bool(asked())
+
+
+def _columns(records: Sequence[PendingRecord]) -> tuple[list[Any], ...]:
+    return (
+        [record.message_id for record in records],
+        [shard_of(record.topic, record.key, record.message_id) for record in records],
+        [record.topic for record in records],
+        [record.key for record in records],
+        [record.value for record in records],
+        [stored_headers(record.headers) for record in records],
+        [record.type for record in records],
+        [record.source for record in records],
+        [record.message_time for record in records],
+    )
