@@ -3,6 +3,8 @@
 import inspect
 from datetime import timedelta
 
+from consumer_idem.message import Partition
+
 
 class ConsumerIdemError(Exception):
     """Something went wrong in consumer_idem."""
@@ -33,6 +35,10 @@ class TopicUnknown(ConsumerIdemError):
 
 class UnsafeClientSetting(ConsumerIdemError):
     """A Kafka client setting would lose or double messages. Remove it: consumer_idem sets it itself."""
+
+
+class ClientMissing(ConsumerIdemError):
+    """The Kafka client library is not installed. Install consumer-idem with the extra `aiokafka` or `confluent`."""
 
 
 class TransactionEnded(ConsumerIdemError):
@@ -81,6 +87,26 @@ class OffsetCommitFailed(ConsumerIdemError):
 
 class KafkaUnavailable(ConsumerIdemError):
     """Kafka could not be reached. Check `--kafka` and the brokers; the worker tries again by itself."""
+
+
+class QuarantineFailed(ConsumerIdemError):
+    """A message could not even be quarantined, so its partition waits. This is a fault of consumer_idem: please report it."""
+
+
+class KafkaRefused(ConsumerIdemError):
+    """Kafka does not let this client do that. Check its credentials and the ACLs of the topic and the group."""
+
+
+class Unreadable(ConsumerIdemError):
+    """What lies in Kafka from `offset` up to `next_offset` cannot be read. Keep `raw` as evidence and seek to `next_offset`."""
+
+    def __init__(self, partition: Partition, offset: int, next_offset: int, *, error: str, raw: bytes = b"") -> None:
+        super().__init__(f"{partition.topic}/{partition.number} cannot be read from {offset} up to {next_offset}: {error}")
+        self.partition = partition
+        self.offset = offset
+        self.next_offset = next_offset
+        self.error = error
+        self.raw = raw
 
 
 class RetryLater(ConsumerIdemError):

@@ -1,0 +1,43 @@
+"""aiokafka's settings: which are ours to choose, which may not be changed."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from consumer_idem.kafka._settings import merged
+
+_CLIENT_ID = "consumer-idem"
+_NEVER_MS = 2**31 - 1
+
+
+def subscriber_settings(bootstrap: str, group: str, session_timeout: timedelta, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of AIOKafkaConsumer; raise UnsafeClientSetting for an option that would lose messages."""
+    session_ms = _ms(session_timeout)
+    defaults = {
+        "client_id": _CLIENT_ID,
+        "rebalance_timeout_ms": session_ms,
+        "heartbeat_interval_ms": max(100, session_ms // 10),
+        # A join is a request like any other to aiokafka, but the broker answers it only when the last member has joined.
+        "request_timeout_ms": max(40_000, session_ms + 10_000),
+        # A lane on a long batch does not poll, and a member without partitions never does; neither is dead. Heartbeats tell.
+        "max_poll_interval_ms": _NEVER_MS,
+        # While a fetch of the drained partitions waits at the broker, no other partition of that broker is fetched.
+        "fetch_max_wait_ms": 25,
+        "metadata_max_age_ms": 60_000,
+    }
+    fixed = {
+        "bootstrap_servers": bootstrap,
+        "group_id": group,
+        "session_timeout_ms": session_ms,
+        "enable_auto_commit": False,
+        "auto_offset_reset": "none",
+        "isolation_level": "read_committed",
+        "check_crcs": True,
+        "key_deserializer": None,
+        "value_deserializer": None,
+    }
+    return merged(options, defaults=defaults, fixed=fixed)
+
+
+def _ms(time: timedelta) -> int:
+    return int(time.total_seconds() * 1000)

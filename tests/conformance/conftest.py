@@ -1,0 +1,55 @@
+"""The Kafka clients that the suites run with. A test that takes `connect` or `join` runs once with each."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from consumer_idem.kafka.aiokafka import AiokafkaSubscriber
+from consumer_idem.ports import Subscriber
+from tests.conformance.kafka_member import Join, Member
+
+SESSION = timedelta(seconds=3)
+
+Connect = Callable[..., Subscriber]
+
+
+def aiokafka(bootstrap: str, group: str, **settings: Any) -> Subscriber:
+    return AiokafkaSubscriber(bootstrap, group, session_timeout=SESSION, **settings)
+
+
+CLIENTS: Mapping[str, Connect] = {"aiokafka": aiokafka}
+
+
+@pytest.fixture(params=CLIENTS)
+def connect(request: pytest.FixtureRequest) -> Connect:
+    """Make a subscriber: `connect(bootstrap, group, options={…})`."""
+    return CLIENTS[request.param]
+
+
+@pytest.fixture
+def group() -> str:
+    """The name of a new group."""
+    return f"g-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+async def join(request: pytest.FixtureRequest, connect: Connect, group: str) -> AsyncIterator[Join]:
+    """Start a member of the test's group; all are closed with the test."""
+    members: list[Member] = []
+
+    async def join(
+        *topics: str, start_at: int | None = 0, bootstrap: str | None = None, prepare: Callable[[Member], None] | None = None
+    ) -> Member:
+        member = Member(connect(bootstrap or request.getfixturevalue("kafka"), group), start_at)
+        if prepare:
+            prepare(member)
+        members.append(member)
+        await member.subscriber.start(topics, member)
+        return member
+
+    yield join
+    await asyncio.gather(*(member.subscriber.close() for member in members))

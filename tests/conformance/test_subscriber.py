@@ -1,0 +1,186 @@
+"""What every Subscriber does with the messages of a partition, tried on Apache Kafka with every client."""
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from confluent_kafka import Producer
+
+from consumer_idem.message import Message, Partition
+from consumer_idem.ports import Bounds
+from tests.conformance.kafka_member import SHORT, Join, numbers, produce, until
+
+
+async def test_every_message_comes_once_and_in_order(join: Join, kafka: str, topic: Any) -> None:
+    name = topic(3)
+    for partition in range(3):
+        produce(kafka, name, 2000, partition)
+    member = await join(name)
+    await until(lambda: len(member.held) == 3)
+
+    read = await asyncio.gather(*(member.read(Partition(name, number), 2000) for number in range(3)))
+
+    assert [[message.offset for message in messages] for messages in read] == [list(range(2000))] * 3
+    assert [numbers(messages) for messages in read] == [list(range(2000))] * 3
+
+
+async def test_a_message_is_what_was_produced(join: Join, kafka: str, topic: Any) -> None:
+    name = topic()
+    sent_at = datetime.now(UTC).replace(microsecond=123000)
+    headers = [("id", b"1"), ("id", b"2"), ("none", None), ("bytes", b"\xff\x00"), ("empty", b""), ("ключ", b"v")]
+    producer = Producer({"bootstrap.servers": kafka})
+    producer.produce(name, b"v", key=b"k", headers=headers, timestamp=round(sent_at.timestamp() * 1000))
+    producer.produce(name, None, key=b"\xff")
+    producer.produce(name, b"", key=None)
+    producer.flush(10)
+    member = await join(name)
+    await member.holding(Partition(name, 0))
+
+    full, tombstone, keyless = await member.read(Partition(name, 0), 3)
+
+    assert full == Message(topic=name, partition=0, offset=0, key=b"k", value=b"v", headers=tuple(headers), time=sent_at)
+    assert (tombstone.key, tombstone.value, tombstone.headers) == (b"\xff", None, ())
+    assert (keyless.key, keyless.value) == (None, b"")
+
+
+async def test_aborted_transactions_are_not_read(join: Join, kafka: str, topic: Any) -> None:
+    name = topic()
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": f"tx-{name}"})
+    producer.init_transactions(30)
+    for start in range(0, 200, 10):
+        producer.begin_transaction()
+        for number in range(start, start + 10):
+            producer.produce(name, str(number).encode())
+        producer.flush(10)
+        producer.abort_transaction(10) if start % 20 else producer.commit_transaction(10)
+    member = await join(name)
+    await member.holding(Partition(name, 0))
+
+    messages = await member.read(Partition(name, 0), 100, limit=7)
+
+    assert numbers(messages) == [number for number in range(200) if number // 10 % 2 == 0]
+    assert await member.silence(Partition(name, 0))
+
+
+async def test_what_an_open_transaction_wrote_is_not_read(join: Join, kafka: str, topic: Any) -> None:
+    name = topic()
+    produce(kafka, name, 5)
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": f"tx-{name}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(name, b"5")
+    producer.flush(10)
+    member = await join(name)
+    await member.holding(Partition(name, 0))
+
+    before = await member.read(Partition(name, 0), 5)
+    silent = await member.silence(Partition(name, 0))
+    bounds = await member.subscriber.bounds(Partition(name, 0))
+    producer.commit_transaction(10)
+    after = await member.read(Partition(name, 0), 1)
+
+    assert (numbers(before), silent, bounds) == ([0, 1, 2, 3, 4], True, Bounds(0, 5))
+    assert numbers(after) == [5]
+
+
+async def test_compacted_gaps_are_passed(join: Join, kafka: str, topic: Any) -> None:
+    name = topic(1, {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "100"})
+    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
+    for number in range(1000):
+        producer.produce(name, str(number).encode(), key=str(number % 10))
+    producer.flush(10)
+    member = await join(name)
+    await member.holding(Partition(name, 0))
+
+    kept: list[Message] = []
+    end = time.monotonic() + 30
+    while not kept or len(kept) > 500:
+        assert time.monotonic() < end
+        produce(kafka, name, 1)  # rolls the segment
+        await member.subscriber.seek(Partition(name, 0), 0)
+        kept = []
+        while messages := await member.subscriber.poll(Partition(name, 0), 100, SHORT):
+            kept += messages
+
+    offsets = [message.offset for message in kept]
+    assert offsets == sorted(set(offsets))
+    assert {message.key for message in kept if message.key != b"k"} == {str(number).encode() for number in range(10)}
+
+
+async def test_nothing_comes_before_seek(join: Join, kafka: str, topic: Any) -> None:
+    name = topic()
+    produce(kafka, name, 10)
+    member = await join(name, start_at=None)
+    await member.holding(Partition(name, 0))
+    assert await member.silence(Partition(name, 0))
+
+    await member.subscriber.seek(Partition(name, 0), 4)
+
+    assert numbers(await member.read(Partition(name, 0), 6)) == list(range(4, 10))
+
+
+async def test_seek_forgets_what_was_fetched(join: Join, kafka: str, topic: Any) -> None:
+    name = topic()
+    produce(kafka, name, 1000)
+    member = await join(name)
+    await member.holding(Partition(name, 0))
+    first = await member.subscriber.poll(Partition(name, 0), 10, timedelta(seconds=10))
+    assert first
+
+    await member.subscriber.seek(Partition(name, 0), 5)
+    back = await member.read(Partition(name, 0), 20, limit=20)
+    await member.subscriber.seek(Partition(name, 0), 900)
+    forward = await member.read(Partition(name, 0), 100)
+
+    assert numbers(back) == list(range(5, 25))
+    assert numbers(forward) == list(range(900, 1000))
+
+
+async def test_a_poll_waits_for_a_message_and_not_longer(join: Join, kafka: str, topic: Any) -> None:
+    name = topic()
+    member = await join(name)
+    await member.holding(Partition(name, 0))
+    began = time.monotonic()
+    assert not await member.subscriber.poll(Partition(name, 0), 10, timedelta(seconds=0.5))
+    waited = time.monotonic() - began
+
+    waiting = asyncio.create_task(member.subscriber.poll(Partition(name, 0), 10, timedelta(seconds=20)))
+    await asyncio.to_thread(produce, kafka, name, 1)
+
+    assert numbers(await asyncio.wait_for(waiting, 5)) == [0]
+    assert 0.4 < waited < 2
+
+
+async def test_a_cancelled_poll_loses_nothing(join: Join, kafka: str, topic: Any) -> None:
+    name = topic()
+    member = await join(name)
+    await member.holding(Partition(name, 0))
+    read: list[int] = []
+    producing = asyncio.create_task(asyncio.to_thread(produce, kafka, name, 3000, **{"linger.ms": 0, "batch.num.messages": 20}))
+    end = time.monotonic() + 30
+
+    while len(read) < 3000 and time.monotonic() < end:
+        poll = asyncio.create_task(member.subscriber.poll(Partition(name, 0), 30, SHORT))
+        await asyncio.sleep(0.0005 * (len(read) % 3))
+        poll.cancel()
+        try:
+            read += numbers(await poll)
+        except asyncio.CancelledError:
+            read += numbers(await member.subscriber.poll(Partition(name, 0), 30, SHORT))
+    await producing
+
+    assert read == list(range(3000))
+
+
+async def test_a_partition_that_nobody_polls_holds_up_no_other(join: Join, kafka: str, topic: Any) -> None:
+    name = topic(2)
+    for partition in range(2):
+        produce(kafka, name, 20_000, partition)
+    member = await join(name)
+    await until(lambda: len(member.held) == 2)
+
+    polled = await member.read(Partition(name, 0), 20_000)
+    later = await member.read(Partition(name, 1), 20_000)
+
+    assert numbers(polled) == numbers(later) == list(range(20_000))
