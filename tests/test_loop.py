@@ -76,6 +76,26 @@ async def test_wake_ends_the_sleep() -> None:
     await asyncio.wait_for(running, 5)
 
 
+async def test_a_wake_ends_one_sleep_and_not_the_next() -> None:
+    runs = 0
+
+    async def nothing() -> int:
+        nonlocal runs
+        runs += 1
+        return 0
+
+    loop = loop_of(nothing)
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(0)
+    loop.wake()
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+    assert runs == 2
+    loop.stop()
+    await asyncio.wait_for(running, 5)
+
+
 async def test_a_wake_during_the_work_is_not_lost() -> None:
     runs = 0
 
