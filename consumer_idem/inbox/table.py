@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from consumer_idem.inbox.verdict import Held
-from consumer_idem.message import Position
 from consumer_idem.outcome import Rejected
 from consumer_idem.ports import Connection, Row
 from consumer_idem.sql import Queries
@@ -110,9 +109,7 @@ def _held(row: Row) -> Held:
         source=row["source"],
         tenant=row["tenant"],
         message_id=row["message_id"],
-        topic=row["topic"],
-        position=Position("", row["partition"], row["offset"]),
-        status=row["status"],
+        position=(row["topic"], row["partition"], row["offset"]),
         fingerprint=row["fingerprint"],
         fingerprint_version=row["fingerprint_version"],
         field_digests=row["field_digests"],

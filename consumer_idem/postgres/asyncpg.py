@@ -48,7 +48,10 @@ class AsyncpgConnection:
 
     def in_transaction(self) -> bool:
         """Tell from what the server said last whether it is still inside the transaction."""
-        return not self._raw.is_closed() and self._raw.is_in_transaction()
+        if self._raw.is_closed():
+            self.fault = Fault.INFRASTRUCTURE
+            return False
+        return self._raw.is_in_transaction()
 
     async def execute(self, sql: str, *args: Any) -> str:
         """Run one statement; return its command tag."""

@@ -230,6 +230,10 @@ class Tx:
 
     # The library's side
 
+    async def raw(self) -> Any:
+        """Return the driver's own connection, for an adapter's use: what it ends is found out at the seal."""
+        return (await self._ready("")).raw
+
     def end(self) -> None:
         """Refuse everything from now on."""
         self._ended = True
@@ -281,9 +285,10 @@ def _header_pairs(headers: Mapping[str, str | bytes | None] | Sequence[Header] |
 
 
 class HandlerConnection:
-    """The transaction's connection with asyncpg's names, for code that expects one. `transaction()` is a savepoint."""
+    """The transaction's connection with asyncpg's names, for code that expects one. `transaction()` is a savepoint.
 
-    __slots__ = ("_tx",)
+    What asyncpg offers beyond these would bypass the transaction's guards and is not passed on, COPY aside.
+    """
 
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
@@ -293,3 +298,8 @@ class HandlerConnection:
         self.fetchrow = tx.fetchrow
         self.fetchval = tx.fetchval
         self.transaction = tx.savepoint
+
+    async def copy_records_to_table(self, table: str, **options: Any) -> str:
+        """Like asyncpg's: COPY records into a table; return the command tag."""
+        raw = await self._tx.raw()
+        return str(await raw.copy_records_to_table(table, **options))

@@ -1,0 +1,216 @@
+"""App: register sources and handlers, wire the parts, run and stop. It decides nothing about messages."""
+
+import asyncio
+import inspect
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from consumer_idem.consumer.handler import Handler, RetryPolicy
+from consumer_idem.consumer.lane import FirstStart
+from consumer_idem.errors import DeclarationError
+from consumer_idem.inbox.source import Source
+from consumer_idem.message import Message
+from consumer_idem.outcome import Outcome
+from consumer_idem.ports import Database, Publisher, Subscriber
+from consumer_idem.runtime import Runtime
+from consumer_idem.settings import Settings
+
+log = logging.getLogger(__name__)
+
+F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
+
+_HARD_EXIT = 75
+
+
+class App:
+    """The handlers of one consumer group.
+
+    `group` is Kafka's group.id. `database` is a DSN or a Database; `kafka` the bootstrap servers; what is not given here comes
+    from `settings`, by default from the environment (`CONSUMER_IDEM_…`) and `.env`.
+    """
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        database: str | Database | None = None,
+        kafka: str | None = None,
+        settings: Settings | None = None,
+        subscriber: Callable[[], Subscriber] | None = None,
+        publisher: Callable[[], Publisher] | None = None,
+    ) -> None:
+        if not group:
+            raise DeclarationError("App needs a group: the Kafka consumer group, App(group=\"payments\").")
+        self.group = group
+        self.handlers: list[Handler] = []
+        self._database = database
+        self._kafka = kafka
+        self._settings = settings
+        self._subscriber = subscriber
+        self._publisher = publisher
+        self._runtime: Runtime | None = None
+        self._stop: asyncio.Event | None = None
+
+    # Declaring
+
+    def handler(
+        self,
+        topic: str,
+        *,
+        source: Source[Any],
+        name: str,
+        type: str | None = None,
+        scope: str | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> Callable[[F], F]:
+        """Declare the handler of a topic's messages: `async def handler(payload, tx) -> None | Rejected`.
+
+        `name` is stable for ever: it is the scope of the idempotency keys; a handler that is renamed says `scope="old name"`.
+        `type` takes only messages whose `ce_type` header says so. `retry` is what follows when the handler raises.
+        """
+        return self._declare(topic, source, name, type, scope, retry, batch=False)
+
+    def batch_handler(
+        self,
+        topic: str,
+        *,
+        source: Source[Any],
+        name: str,
+        type: str | None = None,
+        scope: str | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> Callable[[F], F]:
+        """Declare a handler of many messages at once: `async def handler(items: Sequence[Item[P]], tx) -> None`.
+
+        It gets the fresh messages of a batch, refuses single ones with `item.reject(…)` and publishes with `item.publish(…)`. If it
+        raises, it is called again with one message at a time.
+        """
+        return self._declare(topic, source, name, type, scope, retry, batch=True)
+
+    def _declare(
+        self, topic: str, source: Source[Any], name: str, type: str | None, scope: str | None, retry: RetryPolicy | None, *, batch: bool
+    ) -> Callable[[F], F]:
+        def register(function: F) -> F:
+            handler = Handler(
+                name=name,
+                scope=scope or name,
+                topic=topic,
+                type=type,
+                source=source,
+                function=function,
+                batch=batch,
+                policy=retry or RetryPolicy(),
+            )
+            _check(handler, self.handlers)
+            self.handlers.append(handler)
+            return function
+
+        return register
+
+    # Running
+
+    def runtime(self, settings: Settings | None = None) -> Runtime:
+        """Return the wired parts; made at the first call. `settings` (from flags) go before what the App was given."""
+        if self._runtime is None:
+            chosen = settings or self._settings or Settings()
+            given = {"database": self._database if isinstance(self._database, str) else None, "kafka": self._kafka}
+            if settings is None:
+                chosen = Settings.model_validate({**chosen.model_dump(by_alias=False), **{k: v for k, v in given.items() if v}})
+            self._runtime = Runtime(
+                group=self.group,
+                handlers=tuple(self.handlers),
+                settings=chosen,
+                database=None if isinstance(self._database, str) else self._database,
+                subscriber=self._subscriber,
+                publisher=self._publisher,
+            )
+        return self._runtime
+
+    async def open(self) -> None:
+        """Connect to the database and register what is declared; raises what contradicts it. `process` and `run` do so themselves."""
+        await self.runtime().open()
+
+    async def process(self, messages: Sequence[Message]) -> list[Outcome]:
+        """Settle messages that your own consumer loop has fetched; return their outcomes in input order.
+
+        Offsets are yours: commit only once this has returned, and nothing from the first Retry on (everything behind it
+        is Retry too: wait, and hand it in again). It returns after an unknown commit is decided, and waits while the
+        database is down. There is no progress here, hence no fence against another consumer of the same partition (claims
+        still make the effect happen once) and no rewind after a failover to an older database.
+        """
+        return await self.runtime().process(messages)
+
+    async def run(self, *, relay: bool = True, first_start: FirstStart = "earliest", new_scope: bool = False) -> None:
+        """Consume until `stop()`, SIGTERM or SIGINT, then finish what is open; a second signal exits at once.
+
+        `relay`: publish the outbox too. `first_start`: where partitions start that neither Kafka nor the database knows.
+        `new_scope`: accept a handler that is new on a topic that the group has read before.
+        """
+        self._stop = asyncio.Event()
+        runtime = self.runtime()
+        with _signals(self._stop):
+            await runtime.run(self._stop, relay=relay, first_start=first_start, new_scope=new_scope)
+
+    def stop(self) -> None:
+        """Let `run` finish what is open and return."""
+        if self._stop is not None:
+            self._stop.set()
+
+    async def close(self) -> None:
+        """Close the database connections; `run` does so itself."""
+        if self._runtime is not None:
+            await self._runtime.close()
+            self._runtime = None
+
+
+def _check(handler: Handler, others: Sequence[Handler]) -> None:
+    if not handler.name:
+        raise DeclarationError(f"The handler for topic {handler.topic!r} needs a name that never changes: name=\"apply-payment\".")
+    if not isinstance(handler.source, Source):
+        raise DeclarationError(f"Handler {handler.name!r}: source= must be a Source, not {type(handler.source).__name__}.")
+    call = handler.function if inspect.isroutine(handler.function) else getattr(handler.function, "__call__", None)
+    if not inspect.iscoroutinefunction(call):
+        raise DeclarationError(
+            f"Handler {handler.name!r} is a plain function: it would block every partition while it runs. Declare it with `async def`."
+        )
+    for other in others:
+        if (other.topic, other.type) == (handler.topic, handler.type):
+            kind = "messages without a type of their own" if handler.type is None else f"type {handler.type!r}"
+            raise DeclarationError(
+                f"Handlers {other.name!r} and {handler.name!r} both take {kind} of topic {handler.topic!r}. "
+                "Give each another type=, or run the second in an App with another group."
+            )
+        if other.scope == handler.scope:
+            raise DeclarationError(f"Two handlers use the scope {handler.scope!r}: they would skip each other's messages. Give each its own name.")
+        if other.source is not handler.source and other.source.name == handler.source.name:
+            raise DeclarationError(f"Two different sources are named {handler.source.name!r}. Share one Source, or name them differently.")
+
+
+class _signals:
+    """SIGTERM and SIGINT ask for a stop; the second one exits at once, which the fence makes safe."""
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        self._stop = stop
+        self._loop = asyncio.get_running_loop()
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            try:
+                self._loop.add_signal_handler(number, self._asked, number)
+            except (NotImplementedError, RuntimeError, ValueError):
+                # Not on this platform, or not in the main thread: then whoever runs the loop calls `stop()`.
+                return
+
+    def __exit__(self, *_: object) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.remove_signal_handler(number)
+
+    def _asked(self, number: signal.Signals) -> None:
+        if self._stop.is_set():
+            log.critical("second signal: exiting without waiting for open transactions")
+            os._exit(_HARD_EXIT)
+        log.info("stopping", extra={"signal": number.name})
+        self._stop.set()

@@ -1,0 +1,271 @@
+"""One transaction over some messages, start to end: claim, call the handlers, settle, seal, commit.
+
+This is the one place where inbox, outbox and quarantine meet. It returns what happened and decides nothing about a next try.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from uuid import UUID, uuid4
+
+from consumer_idem import failpoint
+from consumer_idem.consumer.calling import Caller, Culprit, CulpritUnknown, InfrastructureFailed, describe
+from consumer_idem.consumer.case import Case
+from consumer_idem.consumer.evidence import claim_of, entry_of, repeat_of
+from consumer_idem.consumer.handler import Routes
+from consumer_idem.consumer.seal import Seal
+from consumer_idem.errors import CommitUnknown, DatabaseFailure
+from consumer_idem.inbox.attempts import Attempts
+from consumer_idem.inbox.table import Inbox
+from consumer_idem.inbox.verdict import Conflict, Duplicate, Fresh, Held, Unverified, compare
+from consumer_idem.message import Message, Position
+from consumer_idem.outbox.table import Outbox
+from consumer_idem.outcome import Applied, Outcome, Quarantined, Reason, Rejected, Retry, Skipped
+from consumer_idem.ports import Connection, Database, Fault
+from consumer_idem.quarantine.table import Quarantine
+from consumer_idem.transaction.begin import Begin
+from consumer_idem.transaction.synchronizer import Synchronizer
+from consumer_idem.transaction.tx import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Committed. As many outcomes as messages, or fewer: then the last is Retry, and what stands behind it was not reached."""
+
+    outcomes: Sequence[Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Blamed:
+    """Rolled back: the message at `index` failed after it had sent statements. `retry` is set if it asked for one,
+    `final` if its policy says that no further attempt can help.
+    """
+
+    index: int
+    error: str
+    retry: Retry | None
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Rolled back, and nobody knows which message is to blame."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """Rolled back, and no message is to blame: the database or the way to it is."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class SealRefused:
+    """Rolled back: the seal found no row. Ask the seal to explain."""
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """COMMIT got no clear answer. Claims that were left standing (`standing`) will tell once the messages run again."""
+
+    attempt: UUID
+    standing: frozenset[UUID]
+    outcomes: dict[Position, Outcome]
+    synchronizer: Synchronizer
+
+
+Result = Settled | Blamed | Broken | Unavailable | SealRefused | InDoubt
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What a transaction writes to, and how it begins."""
+
+    database: Database
+    begin: Begin
+    inbox: Inbox
+    attempts: Attempts
+    quarantine: Quarantine
+    outbox: Outbox
+    schema: str
+
+
+@dataclass(slots=True)
+class Batch:
+    """One transaction. Make a new one for each try.
+
+    `condemned`: do not call the handler of the one message, quarantine it with this. `doubts`: earlier transactions whose
+    commit is unknown; what this one learns about them is in `proven` and `disproved`.
+    """
+
+    tables: Tables
+    routes: Routes
+    seal: Seal
+    group: str
+    messages: Sequence[Message]
+    lone: bool = False
+    retries: int = 0
+    condemned: Quarantined | None = None
+    doubts: Sequence[InDoubt] = ()
+    attempt: UUID = field(default_factory=uuid4)
+    proven: list[InDoubt] = field(default_factory=list)
+    disproved: list[InDoubt] = field(default_factory=list)
+    records: int = 0
+
+    async def run(self) -> Result:
+        """Run the transaction; return what came of it. The database is touched by nothing but this transaction."""
+        cases = [Case(message, self.seal.topic(message.topic), self.routes.find(message)) for message in self.messages]
+        try:
+            connection = await self.tables.begin.attempt(self.tables.database, self.attempt)
+        except DatabaseFailure as error:
+            return Unavailable(describe(error))
+        caller = Caller(Unit(connection, self.attempt, self.tables.schema), self.lone, self.retries)
+        try:
+            result = await self._until_sealed(connection, caller, cases)
+        except BaseException as error:
+            await connection.rollback()
+            if not isinstance(error, Exception):
+                raise
+            result = self._failed(error, connection, cases)
+        else:
+            if result is None:
+                return await self._commit(connection, caller, cases)
+            await connection.rollback()
+        await caller.dropped.after_rollback()
+        await caller.synchronizer.after_rollback()
+        return result
+
+    async def _until_sealed(self, connection: Connection, caller: Caller, cases: list[Case]) -> Result | None:
+        """Do everything up to the seal; None if the transaction may be committed."""
+        await failpoint.reached("begin.after")
+        await self._claim(connection, cases)
+        await failpoint.reached("claim.after")
+        await self._handle(caller, cases)
+        await failpoint.reached("handlers.after")
+        settled = [case for case in cases if case.outcome is not None and not isinstance(case.outcome, Retry)]
+        if not settled:
+            return Settled([case.outcome for case in cases if case.outcome is not None])
+        await self._settle(connection, caller, cases, settled)
+        await failpoint.reached("settle.after")
+        if not await self.seal.seal(connection, self.attempt, [case.message for case in settled]):
+            return SealRefused()
+        await failpoint.reached("seal.after")
+        return None
+
+    async def _claim(self, connection: Connection, cases: list[Case]) -> None:
+        """Claim the key of every identified message; give each its verdict, as far as it does not hang on a neighbour."""
+        firsts: dict[UUID, Case] = {}
+        for case in cases:
+            if case.identified:
+                first = firsts.setdefault(case.reading.key_hash, case)
+                case.first = None if first is case else first
+        held = await self.tables.inbox.claim(connection, self.attempt, [claim_of(case) for case in firsts.values()])
+        self._learn(held, firsts)
+        kept = {position: outcome for doubt in self.proven for position, outcome in doubt.outcomes.items()}
+        for case in cases:
+            if case.identified:
+                case.held = held.get(case.reading.key_hash) or (case.first and case.first.holding())
+                case.verdict = Fresh() if case.held is None else compare(case.held, case.holding(), case.under)
+            if kept:
+                case.outcome = kept.get(case.message.position)
+
+    def _learn(self, held: dict[UUID, Held], firsts: dict[UUID, Case]) -> None:
+        """Find out from keys whose claim an unknown commit left standing whether it committed."""
+        for doubt in self.doubts:
+            seen = [key for key in doubt.standing if key in firsts]
+            if any(key in held and held[key].attempt_id == doubt.attempt for key in seen):
+                self.proven.append(doubt)
+            elif seen:
+                self.disproved.append(doubt)
+
+    async def _handle(self, caller: Caller, cases: list[Case]) -> None:
+        """Give every message its outcome, in order, up to the first Retry."""
+        stretch: list[Case] = []
+        for case in cases:
+            fresh = case.outcome is None and isinstance(case.verdict, Fresh)
+            if stretch and (fresh and case.route is not stretch[0].route):
+                await caller.call_batch(stretch)
+                stretch = []
+            if not fresh:
+                continue
+            if self.condemned is not None:
+                case.outcome = self.condemned
+            elif case.handler.batch and not self.lone:
+                stretch.append(case)
+            else:
+                await failpoint.reached("handler.before")
+                case.outcome = await caller.call(case)
+                if isinstance(case.outcome, Retry):
+                    break
+        if stretch:
+            await caller.call_batch(stretch)
+        for case in cases:
+            if isinstance(case.outcome, Retry):
+                break
+            case.outcome = case.outcome or _without_handler(case)
+
+    async def _settle(self, connection: Connection, caller: Caller, cases: list[Case], settled: list[Case]) -> None:
+        """Write what the outcomes demand, one statement each, if any."""
+        tables = self.tables
+        await caller.synchronizer.before_commit()
+        await caller.unit.flush()
+        await failpoint.reached("flush.after")
+        claimed = [case for case in cases if isinstance(case.verdict, Fresh)]
+        dropped = [case.reading.key_hash for case in claimed if case.outcome is None or isinstance(case.outcome, Retry)]
+        statuses = [(case.reading.key_hash, status) for case in claimed if (status := _STATUS.get(type(case.outcome)))]
+        await tables.inbox.settle(connection, self.attempt, dropped, statuses)
+        refusals = [(case.reading.key_hash, case.outcome) for case in claimed if isinstance(case.outcome, Rejected)]
+        await tables.inbox.answer(connection, refusals)
+        await tables.quarantine.add(connection, [entry for case in settled if (entry := entry_of(case, self.group))])
+        await tables.inbox.repeat(connection, [repeat for case in settled if (repeat := repeat_of(case))])
+        await tables.outbox.add(connection, caller.records)
+        self.records = len(caller.records)
+        if self.lone:
+            message = settled[0].message
+            await tables.attempts.forget(connection, self.seal.slot(message), message.offset)
+
+    async def _commit(self, connection: Connection, caller: Caller, cases: list[Case]) -> Result:
+        outcomes = [case.outcome for case in cases if case.outcome is not None]
+        try:
+            await connection.commit()
+        except CommitUnknown:
+            standing = (case for case in cases if isinstance(case.verdict, Fresh) and not isinstance(case.outcome, Retry | None))
+            positions = {case.message.position: case.outcome for case in cases if not isinstance(case.outcome, Retry | None)}
+            return InDoubt(self.attempt, frozenset(case.reading.key_hash for case in standing), positions, caller.synchronizer)
+        except DatabaseFailure as error:
+            await caller.synchronizer.after_rollback()
+            return self._failed(error, connection, cases)
+        await failpoint.reached("commit.after")
+        await caller.synchronizer.after_commit()
+        await caller.dropped.after_rollback()
+        await failpoint.reached("synchronizers.after")
+        return Settled(outcomes)
+
+    def _failed(self, error: Exception, connection: Connection, cases: list[Case]) -> Result:
+        if isinstance(error, Culprit):
+            return Blamed(cases.index(error.case), str(error), error.retry, error.final)
+        if isinstance(error, InfrastructureFailed) or connection.fault is Fault.INFRASTRUCTURE:
+            return Unavailable(describe(error))
+        return Broken(str(error) if isinstance(error, CulpritUnknown) else describe(error))
+
+
+_STATUS = {Rejected: "r", Quarantined: "q"}
+
+
+def _without_handler(case: Case) -> Outcome:
+    """Return the outcome of a message whose handler is not called."""
+    if case.unreadable is not None:
+        return Quarantined(case.unreadable.reason, case.unreadable.error)
+    if not case.routed:
+        return Quarantined(Reason.UNROUTED, "No handler is declared for this topic and event type. Declare one, or release it later.")
+    match case.verdict:
+        case Conflict(fields):
+            return Quarantined(Reason.CONFLICT, "The key is settled with another content.", fields)
+        case Duplicate(answer):
+            first = case.first.outcome if case.first is not None else None
+            return Skipped(first if isinstance(first, Rejected) else answer)
+        case Unverified():
+            return Skipped()
+        case _:
+            return Applied()

@@ -1,0 +1,166 @@
+"""Calling handlers, and what an exception of theirs means. The four failure cases are told apart here."""
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from consumer_idem.consumer.case import Case, Item
+from consumer_idem.consumer.deadline import within
+from consumer_idem.consumer.handler import RetryPolicy
+from consumer_idem.errors import ConsumerIdemError, RetryLater
+from consumer_idem.outbox.record import PendingRecord
+from consumer_idem.outcome import Applied, Outcome, Quarantined, Reason, Rejected, Retry
+from consumer_idem.ports import Fault
+from consumer_idem.stored import stored_text
+from consumer_idem.transaction.synchronizer import Synchronizer
+from consumer_idem.transaction.tx import Tx, Unit, active
+
+
+_SAVEPOINT = "SAVEPOINT consumer_idem_lone"
+_UNDO = "ROLLBACK TO SAVEPOINT consumer_idem_lone"
+
+
+class HandlerReturned(ConsumerIdemError):
+    """A handler returned something else than None or Rejected. Correct the handler; publish values with `tx.publish`."""
+
+
+class InfrastructureFailed(Exception):
+    """The database connection failed under the handler: nobody's fault."""
+
+
+class CulpritUnknown(Exception):
+    """The transaction is broken, and the message that shows it need not be the one that broke it."""
+
+
+class Culprit(Exception):
+    """This message's handler raised after it had sent statements."""
+
+    def __init__(self, case: Case, error: BaseException, retry: Retry | None, final: bool) -> None:
+        super().__init__(describe(error))
+        self.case = case
+        self.retry = retry
+        self.final = final
+
+
+def describe(error: BaseException) -> str:
+    """Return `Type: message`, without what PostgreSQL's text cannot hold."""
+    return stored_text(f"{type(error).__name__}: {error}")
+
+
+@dataclass(slots=True)
+class Caller:
+    """Calls the handlers of one transaction and collects what they want to leave.
+
+    `lone`: the transaction holds one message that, or whose neighbour, failed before. `retries`: how often the lane has
+    waited for its first message already. `dropped` are registrations of calls whose effect is undone.
+    """
+
+    unit: Unit
+    lone: bool
+    retries: int
+    synchronizer: Synchronizer = field(default_factory=Synchronizer)
+    records: list[PendingRecord] = field(default_factory=list)
+    dropped: Synchronizer = field(default_factory=Synchronizer)
+
+    async def call(self, case: Case) -> Outcome:
+        """Call the handler for one message until it succeeds, refuses, asks for a retry, or has used up its attempts."""
+        while True:
+            tx = self._tx(case)
+            if self.lone:
+                await self.unit.connection.execute(_SAVEPOINT)
+            try:
+                outcome = await self._run(case, tx)
+            except Exception as error:
+                self.dropped.join(tx.synchronizer)
+                judged = await self._judge(case, tx, error)
+                if judged is not None:
+                    return judged
+                case.read_again()
+            else:
+                self._keep(tx)
+                return outcome
+
+    async def call_batch(self, cases: Sequence[Case]) -> None:
+        """Call a batch handler once for all; whatever it raises, nobody knows which message is to blame."""
+        handler, source = cases[0].handler, cases[0].handler.source.name
+        shared = Tx(self.unit, None, None, source)
+        own = [self._tx(case) for case in cases]
+        items = [Item(case.payload, tx) for case, tx in zip(cases, own, strict=True)]
+        try:
+            result = await self._handle(shared, handler.function(items, shared), handler.policy)
+            if result is not None:
+                raise HandlerReturned(f"Batch handler {handler.name!r} returned {type(result).__name__}: use `item.reject(…)`.")
+        except Exception as error:
+            raise self._broken(error) or CulpritUnknown(describe(error)) from error
+        for case, item, tx in zip(cases, items, own, strict=True):
+            tx.end()
+            case.outcome = item.rejection or Applied()
+            self._keep(tx)
+        self._keep(shared)
+
+    def _tx(self, case: Case) -> Tx:
+        return Tx(self.unit, case.message, case.reading.key_hash, case.handler.source.name)
+
+    async def _run(self, case: Case, tx: Tx) -> Outcome:
+        handler = case.handler
+        if not handler.batch:
+            result = await self._handle(tx, handler.function(case.payload, tx), handler.policy)
+        else:
+            item = Item(case.payload, tx)
+            result = await self._handle(tx, handler.function([item], tx), handler.policy) or item.rejection
+        if result is None:
+            return Applied()
+        if isinstance(result, Rejected):
+            return result
+        raise HandlerReturned(f"Handler {handler.name!r} returned {type(result).__name__}: it must return None or Rejected.")
+
+    async def _handle(self, tx: Tx, call: Awaitable[Any], policy: RetryPolicy) -> Any:
+        token = active.set(tx)
+        try:
+            return await (call if policy.deadline is None else within(policy.deadline, call))
+        finally:
+            tx.end()
+            active.reset(token)
+
+    async def _judge(self, case: Case, tx: Tx, error: Exception) -> Outcome | None:
+        """Return what the raised error makes of the message; None: call again. Raise if the transaction must end."""
+        broken = self._broken(error)
+        if broken is not None:
+            raise broken from error
+        if isinstance(error, Rejected) and (self.lone or not tx.sent):
+            await self._undo(tx)
+            return error
+        policy = case.handler.policy
+        retry, final = self._retry(policy, error), isinstance(error, policy.quarantine_on)
+        if tx.sent:
+            raise Culprit(case, error, retry, final) from error
+        if retry is not None:
+            return retry
+        case.failures += 1
+        if final or case.failures >= policy.attempts:
+            return Quarantined(Reason.ATTEMPTS_USED_UP, describe(error))
+        return None
+
+    def _broken(self, error: Exception) -> Exception | None:
+        connection = self.unit.connection
+        if connection.fault is Fault.INFRASTRUCTURE:
+            return InfrastructureFailed(describe(error))
+        if self.unit.flush_failed or connection.fault is Fault.ABORTED or not connection.in_transaction():
+            return CulpritUnknown(describe(error))
+        return None
+
+    async def _undo(self, tx: Tx) -> None:
+        if tx.sent:
+            await self.unit.connection.execute(_UNDO)
+            self.unit.connection.fault = None
+
+    def _retry(self, policy: RetryPolicy, error: Exception) -> Retry | None:
+        if isinstance(error, RetryLater):
+            return Retry(error.after)
+        return Retry(policy.delay(self.retries)) if isinstance(error, policy.retry_on) else None
+
+    def _keep(self, tx: Tx) -> None:
+        if tx.writes:
+            self.unit.deferred.add(tx.writes)
+        self.records += tx.records
+        self.synchronizer.join(tx.synchronizer)

@@ -1,0 +1,234 @@
+"""A lane: one partition's loop. Fetch, one transaction, watermark."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+from uuid import UUID
+
+from consumer_idem import failpoint
+from consumer_idem.consumer.offsets import NewIncarnation, Start, start_position
+from consumer_idem.consumer.processor import Course, Processor
+from consumer_idem.consumer.seal import ProgressSeal
+from consumer_idem.errors import DatabaseRewound, Fenced, OffsetOutOfRange, PartitionLost
+from consumer_idem.inbox.progress import Progress, Slot, Taken
+from consumer_idem.inbox.topics import Topics
+from consumer_idem.message import Message, Partition
+from consumer_idem.outcome import Outcome, Retry
+from consumer_idem.ports import Bounds, Connection, Database, Subscriber
+from consumer_idem.transaction.short import short
+
+log = logging.getLogger(__name__)
+
+FirstStart = Literal["earliest", "latest"] | datetime
+"""Where a partition starts that neither Kafka nor the database knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneSettings:
+    """What all lanes of a worker share. `owner` is new with every start of the process."""
+
+    group: str
+    owner: UUID
+    schema: str
+    batch_size: int
+    first_start: FirstStart
+    poll_timeout: timedelta = timedelta(seconds=1)
+    gate: Callable[[], bool] = lambda: True
+    """Whether more may be consumed now; False while the outbox is too full."""
+
+
+class Lane:
+    """Reads one partition and settles its messages in order, one transaction at a time.
+
+    Nothing is fetched before the slot is taken: a new epoch fences whoever had the partition before.
+    """
+
+    def __init__(self, partition: Partition, subscriber: Subscriber, database: Database, processor: Processor, settings: LaneSettings) -> None:
+        self.partition = partition
+        self._subscriber = subscriber
+        self._database = database
+        self._processor = processor
+        self._settings = settings
+        self._progress = Progress(settings.schema)
+        self._topics = Topics(settings.schema)
+        self._stopping = asyncio.Event()
+        self._seal: ProgressSeal | None = None
+        self._course: Course | None = None
+        self._backlog: Sequence[Message] = ()
+        self._in_doubt: tuple[int, int] | None = None
+        self.ended = False
+
+    @property
+    def watermark(self) -> int | None:
+        """The offset below which every message is settled; None until the slot is taken."""
+        return None if self._seal is None else self._seal.watermark
+
+    def stop(self) -> None:
+        """Finish the transaction that is open, begin no other."""
+        self._stopping.set()
+
+    async def run_once(self) -> int:
+        """Settle some messages; return how many were looked at. Sets `ended` when the partition is not ours any more."""
+        try:
+            if self._seal is None:
+                await self._take(known=False)
+            return await self._turn()
+        except PartitionLost:
+            self.ended = True
+        except DatabaseRewound:
+            log.error("the database is older than this worker saw; seeking back", extra={"partition": self.partition})
+            await self._take(known=True)
+        except OffsetOutOfRange:
+            log.error("position is not in the log; looking for the start again", extra={"partition": self.partition})
+            await self._take(known=True)
+        except Fenced:
+            await self._ask_whether_still_ours()
+        return 0
+
+    async def release(self) -> None:
+        """Say that this lane stopped cleanly, so that its successor need not search for a message that kills."""
+        if self._seal is not None:
+            async with short(self._database, self._settings.schema) as connection:
+                await self._progress.release(connection, self._seal.lane_slot, self._seal.epoch, self._seal.owner)
+
+    # One turn
+
+    async def _turn(self) -> int:
+        assert self._course is not None
+        messages = self._backlog or await self._poll()
+        if not messages:
+            return 0
+        await failpoint.reached("poll.after")
+        self._backlog = messages
+        outcomes = await self._processor.process(self._course, self._next(messages))
+        self._settle(outcomes)
+        if outcomes and isinstance(outcomes[-1], Retry):
+            await self._wait_for_retry(outcomes[-1])
+        return len(messages)
+
+    async def _poll(self) -> Sequence[Message]:
+        if not self._settings.gate():
+            await self._pause(self._settings.poll_timeout)
+            return ()
+        poll = asyncio.ensure_future(self._subscriber.poll(self.partition, self._settings.batch_size, self._settings.poll_timeout))
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({poll, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return poll.result() if poll.done() else ()
+        finally:
+            stopping.cancel()
+            poll.cancel()
+
+    def _next(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return the messages for this turn: those that a dead process may have died of are not mixed with others."""
+        assert self._seal is not None and self._course is not None
+        _assert_order(messages, self._seal.watermark)
+        if self._in_doubt is None:
+            return messages
+        first, limit = self._in_doubt
+        before = [message for message in messages if message.offset < first]
+        if before:
+            return before
+        self._course.plan.in_doubt, self._in_doubt = limit, None
+        return messages
+
+    def _settle(self, outcomes: Sequence[Outcome]) -> None:
+        """Keep what is not settled for the next turn."""
+        settled = sum(not isinstance(outcome, Retry) for outcome in outcomes)
+        self._backlog = self._backlog[settled:]
+
+    async def _wait_for_retry(self, retry: Retry) -> None:
+        assert self._course is not None
+        log.info("handler asked for a retry, the partition waits", extra={"partition": self.partition, "after": str(retry.after)})
+        self._course.plan.one_by_one(1)
+        await self._pause(retry.after)
+
+    async def _pause(self, duration: timedelta) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), duration.total_seconds())
+
+    # Taking the partition
+
+    async def _ask_whether_still_ours(self) -> None:
+        """Being fenced is a question: another worker may have had the partition between two of our own assignments."""
+        if await self._subscriber.holds(self.partition):
+            log.warning("fenced, but the group still gives us the partition; taking it again", extra={"partition": self.partition})
+            await self._take(known=True)
+        else:
+            log.warning("fenced, the partition belongs to another worker", extra={"partition": self.partition})
+            self.ended = True
+
+    async def _take(self, *, known: bool) -> None:
+        """Take the slot under a new epoch and seek to the start. `known`: this lane has seen progress of its own before."""
+        self._seal, self._course, self._backlog = None, None, ()
+        topic, number = self.partition
+        committed = await self._subscriber.committed(self.partition)
+        bounds = await self._subscriber.bounds(self.partition)
+        first_start = await self._first_start(bounds)
+        kafka_id = await self._subscriber.topic_id(topic)
+        settings = self._settings
+        async with short(self._database, settings.schema) as connection:
+            topic_known = known or await self._progress.topic_known(connection, settings.group, topic)
+            slot = Slot(settings.group, await self._topics.current(connection, topic, kafka_id), number)
+            taken = await self._progress.take(connection, slot, settings.owner, settings.batch_size)
+            start = start_position(
+                next_offset=None if taken is None else taken.next_offset,
+                committed=committed,
+                bounds=bounds,
+                first_start=first_start,
+                topic_known=topic_known,
+            )
+            if isinstance(start, NewIncarnation):
+                log.error("topic was made anew or truncated; reading it from the start", extra={"partition": self.partition})
+                slot = Slot(settings.group, await self._topics.renew(connection, topic, slot.topic, kafka_id), number)
+                taken = await self._progress.take(connection, slot, settings.owner, settings.batch_size)
+                start = Start(bounds.earliest)
+            epoch = await self._begin(connection, slot, start) if taken is None else taken.epoch
+        self._seal = ProgressSeal(self._progress, slot, epoch, settings.owner, start.offset, settings.schema)
+        self._course = Course(self._seal, stopping=self._stopping)
+        self._in_doubt = self._doubtful(taken)
+        await self._subscriber.seek(self.partition, start.offset)
+        self._tell(start, epoch)
+
+    async def _begin(self, connection: Connection, slot: Slot, start: Start) -> int:
+        settings = self._settings
+        if await self._progress.begin(connection, slot, start.offset, settings.owner, settings.batch_size):
+            return 1
+        taken = await self._progress.take(connection, slot, settings.owner, settings.batch_size)
+        assert taken is not None
+        return taken.epoch
+
+    def _doubtful(self, taken: Taken | None) -> tuple[int, int] | None:
+        if taken is None or taken.previous_owner in (None, self._settings.owner):
+            return None
+        return taken.next_offset, taken.previous_limit
+
+    async def _first_start(self, bounds: Bounds) -> int:
+        match self._settings.first_start:
+            case "earliest":
+                return bounds.earliest
+            case "latest":
+                return bounds.end
+            case time:
+                offset = await self._subscriber.offset_at(self.partition, time)
+                return bounds.end if offset is None else offset
+
+    def _tell(self, start: Start, epoch: int) -> None:
+        where = {"partition": self.partition, "offset": start.offset, "epoch": epoch}
+        log.info("lane starts", extra=where)
+        if start.lost:
+            lost = f"{start.lost.start} to {start.lost.stop - 1}"
+            log.error("Kafka has deleted messages before they were read", extra={**where, "lost_offsets": lost})
+
+
+def _assert_order(messages: Sequence[Message], watermark: int) -> None:
+    """A transaction holds every message delivered from the watermark on: a seal that jumps over one would lose it."""
+    previous = watermark - 1
+    for message in messages:
+        if message.offset <= previous:
+            raise AssertionError(f"Offset {message.offset} was delivered after {previous}: the client broke the partition's order.")
+        previous = message.offset

@@ -1,0 +1,200 @@
+"""Settle each message once: batches, and what follows when one fails."""
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import assert_never
+
+from consumer_idem import failpoint
+from consumer_idem.consumer.batch import Batch, Blamed, Broken, InDoubt, Result, SealRefused, Settled, Tables, Unavailable
+from consumer_idem.consumer.handler import RetryPolicy, Routes
+from consumer_idem.consumer.retry import Plan
+from consumer_idem.consumer.seal import Seal
+from consumer_idem.errors import DatabaseFailure, QuarantineFailed
+from consumer_idem.message import Message
+from consumer_idem.outcome import Outcome, Quarantined, Reason, Retry
+from consumer_idem.transaction.short import short
+
+log = logging.getLogger(__name__)
+
+_ALONE_AFTER = 2
+"""So many infrastructure errors in a row, and the batch runs one message per transaction."""
+_PATIENCE = timedelta(minutes=10)
+"""So long may one message alone fail with infrastructure errors, while others commit, before that is its own fault."""
+
+
+@dataclass(slots=True)
+class Course:
+    """What a lane remembers from one run to the next. It dies with the lane.
+
+    `retries`: how often it has waited for its next message. `unavailable`: infrastructure errors in a row, since when.
+    """
+
+    seal: Seal
+    plan: Plan = field(default_factory=Plan)
+    doubts: list[InDoubt] = field(default_factory=list)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    retries: int = 0
+    unavailable: int = 0
+    unavailable_since: float = 0.0
+
+
+class Processor:
+    """Settles messages through batches of one transaction each."""
+
+    def __init__(self, tables: Tables, routes: Routes, group: str) -> None:
+        self._tables = tables
+        self._routes = routes
+        self._group = group
+        self._last_commit = 0.0
+
+    async def process(self, course: Course, messages: Sequence[Message]) -> list[Outcome]:
+        """Return the outcomes in input order; fewer if the course is stopping, or if the last one is Retry.
+
+        Raises Fenced or DatabaseRewound if that is why a seal failed.
+        """
+        outcomes: list[Outcome] = []
+        while len(outcomes) < len(messages) and not course.stopping.is_set():
+            left = messages[len(outcomes) :]
+            settled = await self._settle(course, left[: course.plan.size(len(left))])
+            outcomes += settled
+            if settled and isinstance(settled[-1], Retry):
+                course.plan.settled(len(settled) - 1)
+                course.retries = 1 if len(outcomes) > 1 else course.retries + 1
+                break
+            if settled:
+                course.plan.settled(len(settled))
+                course.retries = 0
+        return outcomes
+
+    async def _settle(self, course: Course, chunk: Sequence[Message]) -> Sequence[Outcome]:
+        """Run one transaction; return the outcomes it settled, none if it has to be tried otherwise."""
+        lone = course.plan.lone
+        try:
+            if course.plan.in_doubt and await self._killed_too_often(course, chunk[0]):
+                return await self._condemn(course, chunk[0], Reason.CRASHED, "The process died each time it handled this message.")
+            result = await self._run(course, chunk, lone=lone)
+            if isinstance(result, SealRefused):
+                await course.seal.explain(self._tables.database)
+                result = Broken("The transaction was ended inside a handler.")
+            if course.plan.in_doubt and not isinstance(result, Settled):
+                await self._unmark(course, chunk[0])
+            if lone and isinstance(result, Broken):
+                return await self._count(course, chunk[0], result.error, final=False)
+            if lone and isinstance(result, Blamed) and result.retry is None:
+                return await self._count(course, chunk[0], result.error, final=result.final)
+        except DatabaseFailure as error:
+            result = Unavailable(str(error))
+        return await self._follow(course, chunk, result)
+
+    async def _follow(self, course: Course, chunk: Sequence[Message], result: Result) -> Sequence[Outcome]:
+        """Return what is settled, or change the plan for the next transaction."""
+        match result:
+            case Settled(outcomes):
+                course.unavailable, self._last_commit = 0, time.monotonic()
+                settled = sum(not isinstance(outcome, Retry) for outcome in outcomes)
+                if settled:
+                    course.seal.advance(chunk[:settled])
+                return outcomes
+            case Blamed(index, error, retry, _):
+                log.info("message failed, runs alone", extra={"position": chunk[index].position, "error": error})
+                if retry is not None and index == 0:
+                    return [retry]
+                course.plan.isolate(index)
+            case Broken(error):
+                log.warning("transaction undone, its messages run one by one", extra={"error": error, "messages": len(chunk)})
+                course.plan.one_by_one(len(chunk))
+            case InDoubt(attempt):
+                log.warning("commit is unknown, its messages run again", extra={"attempt": str(attempt), "messages": len(chunk)})
+                course.doubts.append(result)
+            case Unavailable(error):
+                return await self._back_off(course, chunk, error)
+            case SealRefused():
+                raise AssertionError("a refused seal is explained before")
+            case _:
+                assert_never(result)
+        return ()
+
+    async def _run(self, course: Course, chunk: Sequence[Message], *, lone: bool, condemned: Quarantined | None = None) -> Result:
+        """Run one batch, then settle the doubts about earlier commits that it has decided."""
+        batch = Batch(
+            tables=self._tables,
+            routes=self._routes,
+            seal=course.seal,
+            group=self._group,
+            messages=chunk,
+            lone=lone,
+            retries=course.retries,
+            condemned=condemned,
+            doubts=tuple(course.doubts),
+        )
+        result = await batch.run()
+        course.doubts = [doubt for doubt in course.doubts if doubt not in batch.proven and doubt not in batch.disproved]
+        for doubt in batch.proven:
+            await doubt.synchronizer.after_commit()
+        for doubt in batch.disproved:
+            await doubt.synchronizer.after_rollback()
+        return result
+
+    async def _back_off(self, course: Course, chunk: Sequence[Message], error: str) -> Sequence[Outcome]:
+        now = time.monotonic()
+        course.unavailable += 1
+        if course.unavailable == 1:
+            course.unavailable_since = now
+        log.warning("database unavailable, trying again", extra={"error": error, "failures": course.unavailable})
+        if course.unavailable >= _ALONE_AFTER:
+            course.plan.one_by_one(len(chunk))
+        patience_over = now - course.unavailable_since > _PATIENCE.total_seconds() and self._last_commit > course.unavailable_since
+        if patience_over and len(chunk) == 1:
+            return await self._count(course, chunk[0], error, final=False)
+        delay = random.uniform(0, min(10.0, 0.05 * 2 ** min(course.unavailable, 10)))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(course.stopping.wait(), delay)
+        return ()
+
+    # One message alone
+
+    async def _count(self, course: Course, message: Message, error: str, *, final: bool) -> Sequence[Outcome]:
+        """Count a failed lone run durably; quarantine the message once its attempts are used up."""
+        log.warning("message failed alone", extra={"position": message.position, "error": error})
+        async with short(self._tables.database, self._tables.schema) as connection:
+            slot, fence = course.seal.slot(message), course.seal.fence
+            failures = await self._tables.attempts.count_failure(connection, slot, message.offset, error, fence)
+        if failures is None:
+            await course.seal.explain(self._tables.database)
+            return ()
+        if not final and failures < self._policy(message).attempts:
+            return ()
+        return await self._condemn(course, message, Reason.ATTEMPTS_USED_UP, error)
+
+    async def _killed_too_often(self, course: Course, message: Message) -> bool:
+        """Mark the run that is about to start; tell whether too many marked ones have ended with the process."""
+        assert course.seal.fence is not None
+        async with short(self._tables.database, self._tables.schema) as connection:
+            marks = await self._tables.attempts.mark(connection, course.seal.slot(message), message.offset, course.seal.fence)
+        if marks is None:
+            await course.seal.explain(self._tables.database)
+            return False
+        await failpoint.reached("mark.after")
+        return marks > self._policy(message).crashes
+
+    async def _unmark(self, course: Course, message: Message) -> None:
+        async with short(self._tables.database, self._tables.schema) as connection:
+            await self._tables.attempts.unmark(connection, course.seal.slot(message), message.offset)
+
+    async def _condemn(self, course: Course, message: Message, reason: Reason, error: str) -> Sequence[Outcome]:
+        """Quarantine one message without calling its handler."""
+        result = await self._run(course, [message], lone=True, condemned=Quarantined(reason, error))
+        if isinstance(result, Broken | Blamed | SealRefused):
+            await course.seal.explain(self._tables.database)
+            raise QuarantineFailed(f"Message {message.position} could not be quarantined: {result}.")
+        return await self._follow(course, [message], result)
+
+    def _policy(self, message: Message) -> RetryPolicy:
+        route = self._routes.find(message)
+        return RetryPolicy() if route is None else route.handler.policy

@@ -1,0 +1,44 @@
+"""How many of the next messages go into one transaction, after what happened so far. Pure."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Plan:
+    """First `in_doubt` messages run one by one, each marked before; then `together` may share transactions; then `alone` run
+    one by one; then all is free again.
+    """
+
+    in_doubt: int = 0
+    together: int = 0
+    alone: int = 0
+
+    def size(self, left: int) -> int:
+        """Return how many of the `left` next messages the next transaction takes."""
+        if self.in_doubt:
+            return min(1, left)
+        if self.together:
+            return min(self.together, left)
+        return min(1, left) if self.alone else left
+
+    @property
+    def lone(self) -> bool:
+        """Whether the next transaction takes one message because it, or a neighbour, failed."""
+        return self.in_doubt > 0 or (not self.together and self.alone > 0)
+
+    def settled(self, count: int) -> None:
+        """So many messages are settled."""
+        if self.in_doubt:
+            self.in_doubt -= min(count, self.in_doubt)
+        elif self.together:
+            self.together -= min(count, self.together)
+        else:
+            self.alone -= min(count, self.alone)
+
+    def isolate(self, index: int) -> None:
+        """The message at `index` failed after it had sent statements: keep those before it, then run it alone."""
+        self.together, self.alone = index, 1
+
+    def one_by_one(self, count: int) -> None:
+        """Something failed in a batch of `count` and nobody knows whose fault it was."""
+        self.together, self.alone = 0, max(self.alone, count)

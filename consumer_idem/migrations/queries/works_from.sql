@@ -1,0 +1,1 @@
+SELECT works_from FROM {schema}.schema_version ORDER BY version DESC LIMIT 1

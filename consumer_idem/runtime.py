@@ -1,0 +1,166 @@
+"""The wired parts of an App: database, tables, processor, worker, relay; and their life from open to close."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from uuid import uuid4
+
+from consumer_idem import schema
+from consumer_idem.consumer.batch import Tables
+from consumer_idem.consumer.handler import Handler, Route, Routes
+from consumer_idem.consumer.lane import FirstStart, Lane, LaneSettings
+from consumer_idem.consumer.processor import Course, Processor
+from consumer_idem.consumer.seal import PlainSeal
+from consumer_idem.consumer.worker import Worker
+from consumer_idem.errors import DeclarationError
+from consumer_idem.inbox.attempts import Attempts
+from consumer_idem.inbox.registry import Registration, Registry
+from consumer_idem.inbox.table import Inbox
+from consumer_idem.inbox.topics import Topics
+from consumer_idem.message import Message, Partition
+from consumer_idem.outbox.relay import Relay
+from consumer_idem.outbox.table import Outbox
+from consumer_idem.outcome import Outcome, Retry
+from consumer_idem.ports import Database, Publisher, Subscriber
+from consumer_idem.quarantine.table import Quarantine
+from consumer_idem.settings import Settings
+from consumer_idem.transaction.begin import Begin
+from consumer_idem.transaction.short import short
+from consumer_idem.wiring import make_database, make_publisher, make_subscriber
+
+log = logging.getLogger(__name__)
+
+_RETRY = timedelta(seconds=1)
+
+
+class Runtime:
+    """Everything that lives as long as the process does. `owner` tells this process start from every other."""
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        handlers: Sequence[Handler],
+        settings: Settings,
+        database: Database | None,
+        subscriber: Callable[[], Subscriber] | None,
+        publisher: Callable[[], Publisher] | None,
+    ) -> None:
+        if settings.idle_in_transaction_timeout >= settings.session_timeout:
+            raise DeclarationError(
+                f"idle_in_transaction_timeout ({settings.idle_in_transaction_timeout}) must be below session_timeout "
+                f"({settings.session_timeout}): else a stopped worker's locks block its successor."
+            )
+        self.group = group
+        self.handlers = handlers
+        self.settings = settings
+        self.owner = uuid4()
+        self.database = database or make_database(settings)
+        self._subscriber = subscriber or (lambda: make_subscriber(settings, group))
+        self._publisher = publisher or (lambda: make_publisher(settings))
+        self._opening = asyncio.Lock()
+        self._processor: Processor | None = None
+        self._topics: dict[str, int] = {}
+
+    async def open(self, *, new_scope: bool = False) -> Processor:
+        """Connect, verify the tables, register the handlers; return the processor."""
+        async with self._opening:
+            if self._processor is None:
+                if not self.handlers:
+                    raise DeclarationError("This App has no handler. Declare one with @app.handler(topic, source=…, name=…).")
+                await self.database.open()
+                await schema.verify(self.database, self.settings.schema_name)
+                routes = await self._register(new_scope=new_scope)
+                self._processor = Processor(self.tables(), Routes(routes), self.group)
+            return self._processor
+
+    def tables(self) -> Tables:
+        """Return the tables that a transaction writes to."""
+        name = self.settings.schema_name
+        begin = Begin(schema=name, lock_timeout=self.settings.lock_timeout, idle_timeout=self.settings.idle_in_transaction_timeout)
+        return Tables(self.database, begin, Inbox(name), Attempts(name), Quarantine(name), Outbox(name), name)
+
+    async def _register(self, *, new_scope: bool) -> list[Route]:
+        name = self.settings.schema_name
+        registry, topics, routes = Registry(name), Topics(name), []
+        async with short(self.database, name) as connection:
+            await registry.lock(connection)
+            for handler in self.handlers:
+                registration = Registration(
+                    scope=handler.scope,
+                    topic=handler.topic,
+                    key_scheme=0 if handler.source.occurred_at is None else 1,
+                    source=handler.source.name,
+                    fingerprints=dict(handler.source.contents),
+                )
+                scope, source = await registry.register(connection, self.group, registration, new_scope=new_scope)
+                self._topics[handler.topic] = await topics.current(connection, handler.topic, None)
+                routes.append(Route(handler=handler, scope=scope, source=source, read=handler.source.reader(handler.scope)))
+        return routes
+
+    async def process(self, messages: Sequence[Message]) -> list[Outcome]:
+        """See App.process."""
+        processor = await self.open()
+        seal = PlainSeal(self.group, self._topics, self.settings.schema_name)
+        outcomes = await processor.process(Course(seal), messages)
+        last = outcomes[-1] if outcomes else None
+        rest = last if isinstance(last, Retry) else Retry(_RETRY)
+        return outcomes + [rest] * (len(messages) - len(outcomes))
+
+    async def run(self, stop: asyncio.Event, *, relay: bool, first_start: FirstStart, new_scope: bool) -> None:
+        """Consume, and relay if asked, until `stop` is set; then finish what is open and close."""
+        processor = await self.open(new_scope=new_scope)
+        worker = self._worker(processor, first_start)
+        relaying = await self.start_relay() if relay else None
+        try:
+            await worker.start(sorted({handler.topic for handler in self.handlers}))
+            await stop.wait()
+        finally:
+            await worker.stop()
+            if relaying is not None:
+                await relaying.stop()
+            await self.close()
+
+    def _worker(self, processor: Processor, first_start: FirstStart) -> Worker:
+        subscriber = self._subscriber()
+        settings = LaneSettings(
+            group=self.group,
+            owner=self.owner,
+            schema=self.settings.schema_name,
+            batch_size=self.settings.batch_size,
+            first_start=first_start,
+        )
+
+        def make_lane(partition: Partition) -> Lane:
+            return Lane(partition, subscriber, self.database, processor, settings)
+
+        return Worker(subscriber, make_lane, drain=self.settings.drain_timeout)
+
+    async def start_relay(self) -> "Relaying":
+        """Start to publish the outbox."""
+        publisher = self._publisher()
+        await publisher.start()
+        relay = Relay(self.database, publisher, schema=self.settings.schema_name, owner=self.owner)
+        return Relaying(relay, publisher)
+
+    async def close(self) -> None:
+        """Close the database connections."""
+        await self.database.close()
+        self._processor = None
+
+
+class Relaying:
+    """A relay with its task and its publisher."""
+
+    def __init__(self, relay: Relay, publisher: Publisher) -> None:
+        self._relay = relay
+        self._publisher = publisher
+        self._task = asyncio.create_task(relay.loop.run())
+
+    async def stop(self) -> None:
+        """Finish what is being sent, hand the shards over, close the publisher."""
+        self._relay.loop.stop()
+        await self._task
+        await self._relay.close()
+        await self._publisher.close()

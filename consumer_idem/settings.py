@@ -1,0 +1,45 @@
+"""The only reader of the environment: `CONSUMER_IDEM_…` and `.env`. Secrets are masked wherever settings are shown."""
+
+from datetime import timedelta
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+Client = Literal["aiokafka", "confluent"]
+
+
+def _seconds(value: object) -> object:
+    """Take a bare number from the environment as seconds."""
+    return timedelta(seconds=float(value)) if isinstance(value, str) and value.replace(".", "", 1).isdigit() else value
+
+
+Duration = Annotated[timedelta, BeforeValidator(_seconds)]
+
+
+class Settings(BaseSettings):
+    """What a process needs to know besides its code. Durations are seconds or ISO 8601."""
+
+    model_config = SettingsConfigDict(env_prefix="CONSUMER_IDEM_", env_file=".env", extra="ignore", frozen=True)
+
+    database: SecretStr | None = None
+    """PostgreSQL DSN, e.g. postgresql://user:password@host/name."""
+    kafka: str = "localhost:9092"
+    """Bootstrap servers, comma-separated."""
+    kafka_options: dict[str, SecretStr] = Field(default_factory=dict)
+    """Further options of the Kafka client by its own names, as JSON: security, SASL, SSL, client id."""
+    client: Client = "aiokafka"
+    schema_name: str = Field("idem", validation_alias="CONSUMER_IDEM_SCHEMA")
+    """PostgreSQL schema of the library's tables."""
+    batch_size: int = Field(500, ge=1, le=10_000)
+    """The most messages that share a transaction."""
+    session_timeout: Duration = timedelta(seconds=30)
+    """After so long without a heartbeat Kafka gives a worker's partitions to another."""
+    lock_timeout: Duration = timedelta(seconds=3)
+    """The longest wait for a key that another worker is handling."""
+    idle_in_transaction_timeout: Duration = timedelta(seconds=10)
+    """PostgreSQL ends a transaction whose worker is silent for so long; must be below session_timeout."""
+    drain_timeout: Duration = timedelta(seconds=10)
+    """How long a worker that stops, or gives a partition back, may take to finish its transaction."""
+    prepared_statements: bool = True
+    """False behind a transaction-pooling proxy that does not know protocol-level prepared statements."""
