@@ -48,7 +48,7 @@ class AsyncpgConnection:
 
     def in_transaction(self) -> bool:
         """Tell from what the server said last whether it is still inside the transaction."""
-        if self._raw.is_closed():
+        if self._closed():
             self.fault = Fault.INFRASTRUCTURE
             return False
         return self._raw.is_in_transaction()
@@ -112,12 +112,20 @@ class AsyncpgConnection:
             await self._release()
 
     def _note(self, error: BaseException) -> None:
-        fault = _fault(error, closed=self._raw.is_closed())
+        fault = _fault(error, closed=self._closed())
         if fault is not None and (self.fault is None or fault.gravity > self.fault.gravity):
             self.fault = fault
 
+    def _closed(self) -> bool:
+        try:
+            return bool(self._raw.is_closed())
+        except asyncpg.InterfaceError:
+            # asyncpg has given a connection that broke back to the pool by itself.
+            return True
+
     def _discard(self) -> None:
-        self._raw.terminate()
+        if not self._closed():
+            self._raw.terminate()
 
     async def _release(self) -> None:
         try:

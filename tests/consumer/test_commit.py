@@ -1,0 +1,121 @@
+"""A COMMIT without a clear answer: found out by running again, never guessed."""
+
+import asyncio
+
+import pytest
+
+from consumer_idem.outcome import Applied, Rejected, Skipped
+from consumer_idem.testing.lost import LostCommit
+from consumer_idem.testing.proxy_connection import Fate
+from tests.proxied import through
+from tests.shop import insert, open_shop, payment
+
+
+def handler_with(fired):
+    async def handler(request, tx):
+        tx.after_commit(fired.append, request.payment_id)
+        tx.after_rollback(fired.append, f"rollback {request.payment_id}")
+        await insert(request, tx)
+        return Rejected("no") if request.payment_id == "refused" else None
+
+    return handler
+
+
+@pytest.mark.parametrize("lost", ["answer", "request"])
+async def test_b10_a_lost_commit_is_found_out_and_its_functions_fire_once(dsn, lost):
+    fired, trigger = [], LostCommit(lost)
+    proxy, address = through(dsn, trigger)
+    async with proxy, open_shop(address, handler_with(fired)) as shop:
+        lane = await shop.lane()
+        trigger.arm()
+        outcomes = await lane.process(payment(0, "a"), payment(1, "a"), payment(2, "refused"), payment(3, "c"))
+        shop.dsn = dsn
+
+        assert outcomes == [Applied(), Skipped(), Rejected("no"), Applied()]
+        assert await shop.payments() == ["a", "c", "refused"]
+        assert [entry for entry in fired if "rollback" not in entry] == ["a", "refused", "c"]
+        assert any("rollback" in entry for entry in fired) == (lost == "request")
+        assert trigger.fired == 1
+
+
+async def test_b10_every_commit_lost_in_turn_settles_everything_once(dsn):
+    fired, trigger = [], LostCommit("answer")
+    proxy, address = through(dsn, trigger)
+    async with proxy, open_shop(address, handler_with(fired)) as shop:
+        lane = await shop.lane()
+        trigger.arm(20, every=2)
+        for offset in range(40):
+            assert await lane.process(payment(offset)) == [Applied()]
+        shop.dsn = dsn
+
+        assert await shop.payments() == sorted(f"p{offset}" for offset in range(40))
+        assert fired == [f"p{offset}" for offset in range(40)]
+
+
+SLOW_COMMIT = """
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.7); RETURN NULL; END';
+CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON payment DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slow();
+"""
+
+
+async def committing(shop):
+    async with asyncio.timeout(10):
+        while not await shop.rows("SELECT 1 FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'active' AND datname = current_database()"):
+            await asyncio.sleep(0.01)
+
+
+async def test_b11_a_worker_cancelled_during_commit_applies_nothing_twice_and_fires_nothing_early(dsn):
+    fired = []
+    async with open_shop(dsn, handler_with(fired)) as shop:
+        for statement in SLOW_COMMIT.strip().split(";\n"):
+            await shop.rows(statement)
+        lane = await shop.lane()
+        task = asyncio.create_task(lane.process(payment(0, "a")))
+        await committing(shop)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert fired == []
+    async with open_shop(dsn, handler_with(fired)) as restarted:
+        assert await (await restarted.lane()).process(payment(0, "a"), payment(1, "b")) == [Skipped(), Applied()]
+        assert await restarted.payments() == ["a", "b"]
+        assert fired == ["b"]
+
+
+async def test_b12_an_earlier_commit_that_is_still_pending_is_waited_for(dsn):
+    """The connection is lost while COMMIT still runs in the server: the claim of the second run waits for it."""
+    fired = []
+    proxy, address = through(dsn)
+    async with proxy, open_shop(address, handler_with(fired)) as shop:
+        shop.dsn = dsn
+        for statement in SLOW_COMMIT.strip().split(";\n"):
+            await shop.rows(statement)
+        lane = await shop.lane()
+        task = asyncio.create_task(lane.process(payment(0, "a")))
+        await committing(shop)
+        proxy.cut()
+
+        assert await task == [Applied()]
+        assert await shop.payments() == ["a"]
+        assert [entry for entry in fired if "rollback" not in entry] == ["a"]
+
+
+async def test_b10_a_commit_that_hangs_is_given_up_and_found_out(dsn):
+    from datetime import timedelta
+
+    from consumer_idem.app import App
+    from consumer_idem.postgres.asyncpg import AsyncpgDatabase
+    from tests.shop import TOPIC, checkout
+
+    fired, trigger = [], LostCommit("answer", then=Fate.HANG)
+    proxy, address = through(dsn, trigger)
+    async with proxy:
+        app = App(group="shop", database=AsyncpgDatabase(address, command_timeout=timedelta(seconds=1)))
+        app.handler(TOPIC, source=checkout(), name="apply-payment")(handler_with(fired))
+        async with open_shop(dsn, app=app) as shop:
+            lane = await shop.lane()
+            trigger.arm()
+
+            assert await lane.process(payment(0, "a")) == [Applied()]
+            assert await shop.payments() == ["a"]
+            assert fired == ["a"]
