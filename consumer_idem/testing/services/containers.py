@@ -189,7 +189,7 @@ class KafkaContainer(ContainerServer):
         ports = {"PLAINTEXT": self.port, "PROXIED": self._proxied_port, "CONTROLLER": controller}
         return {
             **PROPERTIES,
-            "listeners": listeners(ports, "0.0.0.0"),
+            "listeners": listeners(ports, ""),
             "advertised.listeners": listeners({"PLAINTEXT": self.port, "PROXIED": self.proxy_port}),
             "controller.quorum.voters": f"1@localhost:{controller}",
             **self._properties,
