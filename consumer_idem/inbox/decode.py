@@ -1,0 +1,158 @@
+"""From the bytes of a JSON message to the validated model, without losing anything on the way. Pure.
+
+JSON parsers keep the last of two equal names and hold a number with a fraction as a 64-bit float; both can make two
+different amounts equal, and a conflict would pass for a duplicate. So a repeated name is refused, and a number that a
+float cannot hold is read as a Decimal. Most messages have neither, and that costs one count of their quotation marks.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from math import inf
+from typing import Any, Generic, NoReturn, TypeVar, get_args
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
+from pydantic_core.core_schema import ErrorType
+
+from consumer_idem.errors import DeclarationError
+from consumer_idem.inbox.key import printable
+from consumer_idem.inbox.reading import Undecodable
+
+P = TypeVar("P")
+
+_SMALLEST = 2.3e-308
+"""Nearer to zero a float has fewer than 15 digits."""
+_SHAPE = bytes({**dict.fromkeys(b"0123456789.", 48), **dict.fromkeys(b":,[- \t\r\n", 58)}.get(byte, byte) for byte in range(256))
+_LONG_NUMBER = b":" + b"0" * 16
+_KNOWN_ERRORS = frozenset(get_args(ErrorType))
+_QUOTING = frozenset({"error", "tag", "encoding_error", "attribute"})
+"""Keys in an error's context whose text may quote the input or is the user's own."""
+_SHOWN = 5
+
+
+class Decoder(Generic[P]):
+    """Validates what messages carry against one model."""
+
+    __slots__ = ("_validate_json", "_validate_python")
+
+    def __init__(self, model: type[P]) -> None:
+        try:
+            # The model's config may put off building its validator: this builds it now, or shows that it cannot be built.
+            validator = TypeAdapter(model).validator
+            self._validate_json: Callable[[bytes], P] = validator.validate_json
+            self._validate_python: Callable[[Any], P] = validator.validate_python
+        except Exception as error:
+            raise DeclarationError(f"model {model!r} cannot be used by pydantic: {error}") from error
+
+    def json(self, value: bytes) -> P:
+        """Return the model that the JSON text `value` describes; raise Undecodable if there is none, or more than one."""
+        try:
+            parsed = from_json(value, allow_inf_nan=False, cache_strings="keys")
+        except ValueError as error:
+            raise Undecodable(f"Invalid JSON: {error}") from None
+        floats: list[float] = []
+        if value.count(b'"') != 2 * _count_strings(parsed, floats) or (floats and _may_be_inexact(value, floats)):
+            exactly = _Exact()
+            exact = exactly.parse(value)
+            if exactly.inexact:
+                return self._exact(value, parsed, exact)
+        try:
+            return self._validate_json(value)
+        except ValidationError as error:
+            raise Undecodable(explain(error)) from None
+
+    def python(self, value: Any) -> P:
+        """Return the model that a user's function made, or made the input of; raise Undecodable if it does not validate."""
+        try:
+            return self._validate_python(value)
+        except ValidationError as error:
+            raise Undecodable(explain(error)) from None
+
+    def _exact(self, value: bytes, parsed: Any, exact: Any) -> P:
+        try:
+            payload, same, found = self._validate_json(value), self._validate_python(parsed), self._validate_python(exact)
+        except ValidationError as error:
+            raise Undecodable(f"{explain(error)}; it has numbers that need an exact type, or to be sent as strings") from None
+        # Decimals can only be validated as Python objects: safe where that gives the same as validating the JSON.
+        if payload != same:
+            raise Undecodable("a number has more digits than this model can take from JSON: send it as a string")
+        return found
+
+
+def _count_strings(parsed: Any, floats: list[float]) -> int:
+    """Return how many names and strings are in `parsed`, and collect its floats."""
+    kind, count, values = type(parsed), 0, parsed
+    if kind is dict:
+        count, values = len(parsed), parsed.values()
+    elif kind is not list:
+        values = (parsed,)
+    for value in values:
+        kind = type(value)
+        if kind is str:
+            count += 1
+        elif kind is dict or kind is list:
+            count += _count_strings(value, floats)
+        elif kind is float:
+            floats.append(value)
+    return count
+
+
+def _may_be_inexact(value: bytes, floats: Sequence[float]) -> bool:
+    """Tell whether a number may have more than the 15 digits that a float always holds."""
+    if _LONG_NUMBER in value.translate(_SHAPE):
+        return True
+    # A zero is exact unless a tiny number became one, which takes a negative exponent.
+    tiny = b"e-" in value or b"E-" in value
+    return any(not _SMALLEST < abs(number) < inf and (number != 0 or tiny) for number in floats)
+
+
+class _Exact:
+    """Parses JSON with every name checked and every number exact."""
+
+    __slots__ = ("inexact",)
+
+    def __init__(self) -> None:
+        self.inexact = False
+
+    def parse(self, value: bytes) -> Any:
+        return json.loads(value.decode(), object_pairs_hook=_unique, parse_float=self._number, parse_constant=_refuse_constant)
+
+    def _number(self, token: str) -> float | Decimal:
+        number = float(token)
+        if abs(number) == inf:
+            raise Undecodable("Invalid JSON: a number is too large")
+        try:
+            exact = Decimal(token)
+        except ArithmeticError:
+            raise Undecodable("Invalid JSON: a number is too small") from None
+        if exact == Decimal(repr(number)):
+            return number
+        self.inexact = True
+        return exact
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Undecodable("Invalid JSON: a name occurs twice in one object")
+    return found
+
+
+def _refuse_constant(_: str) -> NoReturn:
+    raise Undecodable("Invalid JSON: NaN and Infinity are no numbers")
+
+
+def explain(error: ValidationError) -> str:
+    """Return what is wrong and where, without any value of the input."""
+    problems = error.errors(include_input=False, include_url=False)
+    shown = [_problem(problem) for problem in problems[:_SHOWN]]
+    more = [f"and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
+    return printable("; ".join(shown + more))
+
+
+def _problem(problem: Any) -> str:
+    place = ".".join(str(step)[:64] for step in problem["loc"])
+    safe = problem["type"] in _KNOWN_ERRORS and _QUOTING.isdisjoint(problem.get("ctx", ()))
+    text = problem["msg"] if safe else problem["type"]
+    return f"{place}: {text}" if place else text

@@ -1,0 +1,106 @@
+"""Where something is in a message: in a header, or in a field of the payload. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pydantic_core
+
+from consumer_idem.errors import DeclarationError
+from consumer_idem.inbox.key import id_text, utf8
+from consumer_idem.inbox.reading import Unidentifiable
+from consumer_idem.message import Message
+
+MISSING: object = getattr(pydantic_core, "MISSING", object())
+"""Pydantic's value for a field that was not sent; older versions have none."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderPart:
+    """A Kafka header, by its exact name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"header({self.name})"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldPart:
+    """A field of the payload, by its dotted path of Python names."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return self.path
+
+
+Part = HeaderPart | FieldPart
+
+
+@dataclass(frozen=True, slots=True)
+class Locator:
+    """What `header`, `field` and `fields` return: the places that make up an id, a tenant or a time."""
+
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Where a path ends before its value: at the segment number `depth`, which is null or not there at all."""
+
+    depth: int
+    null: bool
+
+
+def header(name: str) -> Locator:
+    """Locate the header `name`. As an id it must be there exactly once, in UTF-8 and not empty.
+
+    As `message_id=`, `header("ce_id")` is the CloudEvents identity: the id counts within its `ce_source`, where that is sent.
+    """
+    return Locator((HeaderPart(_named(name, "header")),))
+
+
+def field(path: str) -> Locator:
+    """Locate a field of the payload by its Python name, not its alias; `customer.id` for a nested one."""
+    return Locator((FieldPart(_named(path, "field")),))
+
+
+def fields(*paths: str) -> Locator:
+    """Locate several fields that make up the id together: `fields("order", "line")`."""
+    if not paths:
+        raise DeclarationError("fields() names no field.")
+    repeated = [path for path, count in Counter(paths).items() if count > 1]
+    if repeated:
+        raise DeclarationError(f"fields() names {repeated[0]!r} twice.")
+    return Locator(tuple(FieldPart(_named(path, "field")) for path in paths))
+
+
+def _named(name: str, what: str) -> str:
+    if not isinstance(name, str) or not name or (what == "field" and "" in name.split(".")):
+        raise DeclarationError(f"{what}({name!r}) is not the name of a {what}.")
+    return name
+
+
+def walk(payload: Any, path: tuple[str, ...]) -> Any:
+    """Return what is at `path`, or the Gap where it ends early."""
+    node = payload
+    for depth, name in enumerate(path, 1):
+        if node is None:
+            return Gap(depth - 1, null=True)
+        node = node.get(name, MISSING) if isinstance(node, Mapping) else getattr(node, name, MISSING)
+        if node is MISSING:
+            return Gap(depth, null=False)
+    return node
+
+
+def header_text(message: Message, name: str) -> str:
+    """Return the text of the one header `name`; raise Unidentifiable if it is missing, repeated, null, empty or not UTF-8."""
+    values = [value for header_name, value in message.headers if header_name == name]
+    if len(values) != 1:
+        raise Unidentifiable("is missing" if not values else f"is there {len(values)} times")
+    value = values[0]
+    if value is None:
+        raise Unidentifiable("is null")
+    return id_text(utf8(value))

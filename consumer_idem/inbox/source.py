@@ -1,0 +1,192 @@
+"""A source: a declared upstream, and how its messages become readings. No I/O here."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from dataclasses import field as slot
+from typing import Any, Generic, TypeVar
+
+from consumer_idem.errors import DeclarationError
+from consumer_idem.inbox.decode import Decoder
+from consumer_idem.inbox.fingerprint import BoundFingerprint, Fingerprint, Print
+from consumer_idem.inbox.identity import FindParts, FindTime, called, find_parts, find_time, needs_payload, refuse_coroutine
+from consumer_idem.inbox.key import Keys, printable, readable
+from consumer_idem.inbox.locate import Locator, field, fields, header, header_text
+from consumer_idem.inbox.reading import CannotRead, Reading, TombstoneRefused, Undecodable, Unidentifiable, Unreadable
+from consumer_idem.message import Message
+from consumer_idem.outcome import Reason
+
+__all__ = ["Fingerprint", "Reader", "Reading", "Source", "Unreadable", "event_type", "field", "fields", "header"]
+
+P = TypeVar("P")
+Place = Locator | Callable[..., Any]
+
+
+def event_type(message: Message) -> str | None:
+    """Return the CloudEvents type of `message`; None if it has none, or several, or one that is empty or not UTF-8."""
+    try:
+        return header_text(message, "ce_type")
+    except Unidentifiable:
+        return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source(Generic[P]):
+    """A declared upstream: its name, its model, where its message id is, and which fields are fingerprinted.
+
+    `model` is a pydantic model, a dataclass or a TypedDict; messages are JSON unless `decode` makes something of them
+    that the model takes (`decode(message)`). `message_id` is a header, a field, several fields, or a function of
+    (payload, message) that returns an id or a tuple of its parts. `tenant` is found likewise; keys of two tenants
+    never meet.
+
+    `occurred_at` is for ids that contain their time (a field of `fields()`, or a function of the id's parts as text):
+    it speeds up large inboxes. It belongs to the key, so it cannot be added or changed later in the same scope.
+
+    A message with a null value is quarantined as a tombstone, unless `on_tombstone(message)` makes a payload of it. That
+    is then read like any other: its message id must be another than that of the message it deletes.
+    """
+
+    name: str
+    _: KW_ONLY
+    model: type[P]
+    message_id: Place | None = None
+    fingerprint: Fingerprint | None = None
+    tenant: Place | None = None
+    occurred_at: Place | None = None
+    on_tombstone: Callable[[Message], Any] | None = None
+    decode: Callable[[Message], Any] | None = None
+    _decoder: Decoder[P] = slot(init=False, repr=False)
+    _find_id: FindParts = slot(init=False, repr=False)
+    _find_tenant: FindParts | None = slot(init=False, repr=False)
+    _find_time: FindTime | None = slot(init=False, repr=False)
+    _prints: Mapping[int, BoundFingerprint] = slot(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.name.strip() or printable(self.name) != self.name:
+            raise DeclarationError(f"Source name {self.name!r} is not a readable text.")
+        try:
+            self._bind()
+        except DeclarationError as problem:
+            raise DeclarationError(f"Source {self.name!r}: {problem}") from problem.__cause__
+
+    def _bind(self) -> None:
+        if self.message_id is None:
+            raise DeclarationError("it has no message_id. Say where the id is: header(…), field(…), fields(…) or a function.")
+        if self.fingerprint is None:
+            raise DeclarationError("it has no fingerprint. List the fields that make a repeat a conflict: Fingerprint(…).")
+        for option in ("on_tombstone", "decode"):
+            if getattr(self, option) is not None:
+                refuse_coroutine(getattr(self, option), option)
+        bound = {
+            "_decoder": Decoder(self.model),
+            "_find_id": find_parts(self.message_id, self.model, "message_id"),
+            "_find_tenant": None if self.tenant is None else find_parts(self.tenant, self.model, "tenant"),
+            "_find_time": None if self.occurred_at is None else find_time(self.occurred_at, self.message_id, self.model),
+            "_prints": {one.version: BoundFingerprint(one, self.model) for one in (self.fingerprint, *self.fingerprint.previous)},
+        }
+        for name, value in bound.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def fingerprint_version(self) -> int:
+        """The version under which new messages are fingerprinted."""
+        return next(iter(self._prints))
+
+    @property
+    def key_scheme(self) -> int:
+        """How its keys are made: 0 by hash alone, 1 with the time inside the id in front. One scope keeps to one scheme."""
+        return 0 if self.occurred_at is None else 1
+
+    @property
+    def contents(self) -> Mapping[int, str]:
+        """What each fingerprint version covers, in words: to be registered, so that it never changes under its number."""
+        return {version: bound.content for version, bound in self._prints.items()}
+
+    def reader(self, scope: str) -> "Reader[P]":
+        """Return what reads this source's messages for one scope. Make it once and keep it."""
+        return Reader(self, scope)
+
+    def read(self, message: Message, scope: str) -> Reading[P] | Unreadable:
+        """Read one message for `scope`; with many, keep a `reader`."""
+        return Reader(self, scope)(message)
+
+    def fingerprint_under(self, version: int, payload: P, message: Message) -> Print | None:
+        """Return the fingerprint that `version` gives; None if this source does not know the version or cannot take it."""
+        bound = self._prints.get(version)
+        try:
+            return None if bound is None else Print(*bound.take(payload, message), bound.names)
+        except Undecodable:
+            return None
+
+
+class Reader(Generic[P]):
+    """Reads the messages of one source for one scope. Never raises for what a message contains."""
+
+    __slots__ = (
+        "_decode",
+        "_decoder",
+        "_find_id",
+        "_find_tenant",
+        "_find_time",
+        "_in_headers",
+        "_keys",
+        "_name",
+        "_on_tombstone",
+        "_print",
+    )
+
+    def __init__(self, source: Source[P], scope: str) -> None:
+        self._name = source.name
+        self._decoder = source._decoder
+        self._decode = source.decode
+        self._on_tombstone = source.on_tombstone
+        self._find_id = source._find_id
+        self._find_tenant = source._find_tenant
+        self._find_time = source._find_time
+        self._in_headers = not any(map(needs_payload, (source.message_id, source.tenant, source.occurred_at)))
+        self._print = source._prints[source.fingerprint_version]
+        self._keys = Keys(scope, source.name)
+
+    def __call__(self, message: Message) -> Reading[P] | Unreadable:
+        """Return what `message` is to this source."""
+        payload = None
+        try:
+            payload = self._payload(message)
+            message_id, tenant, key_hash, occurred_at = self._identify(payload, message)
+            fingerprint, digests = self._print.take(payload, message)
+            kept = self._print.kept(payload, message)
+        except CannotRead as problem:
+            return self._unreadable(payload, message, problem.reason, str(problem))
+        except MemoryError:
+            raise
+        except Exception as error:
+            # A validator of the model's, say: whatever this message makes fail, it must not stop the partition.
+            return self._unreadable(payload, message, Reason.UNDECODABLE, f"reading it raised {type(error).__name__}")
+        return Reading(
+            payload, self._name, message_id, tenant, key_hash, occurred_at,
+            fingerprint, self._print.version, digests, kept,
+        )  # fmt: skip
+
+    def _payload(self, message: Message) -> P:
+        value = message.value
+        if value is None:
+            if self._on_tombstone is None:
+                raise TombstoneRefused("The value is null, and the source has no on_tombstone.")
+            return self._decoder.python(called(self._on_tombstone, "on_tombstone", Undecodable, message))
+        if self._decode is not None:
+            return self._decoder.python(called(self._decode, "decode", Undecodable, message))
+        return self._decoder.json(value)
+
+    def _identify(self, payload: P | None, message: Message) -> tuple[str, str | None, Any, Any]:
+        parts = self._find_id(payload, message)
+        tenant = () if self._find_tenant is None else self._find_tenant(payload, message)
+        occurred_at = None if self._find_time is None else self._find_time(payload, parts)
+        return readable(parts), readable(tenant) if tenant else None, self._keys.hash(parts, tenant, occurred_at), occurred_at
+
+    def _unreadable(self, payload: P | None, message: Message, reason: Reason, error: str) -> Unreadable:
+        if payload is None and not self._in_headers:
+            return Unreadable(reason, printable(error), self._name)
+        try:
+            message_id, tenant, key_hash, _ = self._identify(payload, message)
+        except Exception:
+            return Unreadable(reason, printable(error), self._name)
+        return Unreadable(reason, printable(error), self._name, message_id, tenant, key_hash)
