@@ -2,10 +2,7 @@
 
 import asyncio
 import inspect
-import logging
-import os
-import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from consumer_idem.consumer.handler import Handler, RetryPolicy
@@ -16,20 +13,17 @@ from consumer_idem.message import Message
 from consumer_idem.outcome import Outcome
 from consumer_idem.ports import Database, Publisher, Subscriber
 from consumer_idem.runtime import Runtime
-from consumer_idem.settings import Settings
-
-log = logging.getLogger(__name__)
+from consumer_idem.settings import Settings, settings_from
+from consumer_idem.signals import stopping_on_signals
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
-
-_HARD_EXIT = 75
 
 
 class App:
     """The handlers of one consumer group.
 
     `group` is Kafka's group.id. `database` is a DSN or a Database; `kafka` the bootstrap servers; what is not given here comes
-    from `settings`, by default from the environment (`CONSUMER_IDEM_…`) and `.env`.
+    from `settings`, by default from the environment (`CONSUMER_IDEM_…`) and `.env`. Flags of `consumer-idem run` go before.
     """
 
     def __init__(
@@ -43,7 +37,7 @@ class App:
         publisher: Callable[[], Publisher] | None = None,
     ) -> None:
         if not group:
-            raise DeclarationError("App needs a group: the Kafka consumer group, App(group=\"payments\").")
+            raise DeclarationError('App needs a group: the Kafka consumer group, App(group="payments").')
         self.group = group
         self.handlers: list[Handler] = []
         self._database = database
@@ -112,22 +106,30 @@ class App:
 
     # Running
 
-    def runtime(self, settings: Settings | None = None) -> Runtime:
-        """Return the wired parts; made at the first call. `settings` (from flags) go before what the App was given."""
+    def runtime(self, flags: Mapping[str, Any] | None = None) -> Runtime:
+        """Return the wired parts; made at the first call. `flags` are settings that go before what the App was given."""
         if self._runtime is None:
-            chosen = settings or self._settings or Settings()
+            flags = flags or {}
+            self._refuse_to_replace(flags)
             given = {"database": self._database if isinstance(self._database, str) else None, "kafka": self._kafka}
-            if settings is None:
-                chosen = Settings.model_validate({**chosen.model_dump(by_alias=False), **{k: v for k, v in given.items() if v}})
+            known = {**dict(self._settings or {}), **{name: value for name, value in given.items() if value is not None}}
             self._runtime = Runtime(
                 group=self.group,
                 handlers=tuple(self.handlers),
-                settings=chosen,
+                settings=settings_from({**known, **flags}),
                 database=None if isinstance(self._database, str) else self._database,
                 subscriber=self._subscriber,
                 publisher=self._publisher,
             )
         return self._runtime
+
+    def _refuse_to_replace(self, flags: Mapping[str, Any]) -> None:
+        """An adapter that the code has made cannot be replaced by a flag; nor is a flag ignored in silence."""
+        made = {"database": not isinstance(self._database, str | None)}
+        made["kafka"] = made["client"] = self._subscriber is not None or self._publisher is not None
+        for name in flags:
+            if made.get(name):
+                raise DeclarationError(f"--{name} would change nothing: this App makes its own adapter in its code. Leave the flag out.")
 
     async def open(self) -> None:
         """Connect to the database and register what is declared; raises what contradicts it. `process` and `run` do so themselves."""
@@ -151,11 +153,18 @@ class App:
         """
         self._stop = asyncio.Event()
         runtime = self.runtime()
-        with _signals(self._stop):
+        with stopping_on_signals(self._stop):
             await runtime.run(self._stop, relay=relay, first_start=first_start, new_scope=new_scope)
 
+    async def relay(self) -> None:
+        """Publish the outbox and consume nothing, until `stop()`, SIGTERM or SIGINT. Needs no handler."""
+        self._stop = asyncio.Event()
+        runtime = self.runtime()
+        with stopping_on_signals(self._stop):
+            await runtime.relay(self._stop)
+
     def stop(self) -> None:
-        """Let `run` finish what is open and return."""
+        """Let `run` or `relay` finish what is open and return."""
         if self._stop is not None:
             self._stop.set()
 
@@ -168,7 +177,7 @@ class App:
 
 def _check(handler: Handler, others: Sequence[Handler]) -> None:
     if not handler.name:
-        raise DeclarationError(f"The handler for topic {handler.topic!r} needs a name that never changes: name=\"apply-payment\".")
+        raise DeclarationError(f'The handler for topic {handler.topic!r} needs a name that never changes: name="apply-payment".')
     if not isinstance(handler.source, Source):
         raise DeclarationError(f"Handler {handler.name!r}: source= must be a Source, not {type(handler.source).__name__}.")
     call = handler.function if inspect.isroutine(handler.function) else getattr(handler.function, "__call__", None)
@@ -184,33 +193,8 @@ def _check(handler: Handler, others: Sequence[Handler]) -> None:
                 "Give each another type=, or run the second in an App with another group."
             )
         if other.scope == handler.scope:
-            raise DeclarationError(f"Two handlers use the scope {handler.scope!r}: they would skip each other's messages. Give each its own name.")
+            raise DeclarationError(
+                f"Two handlers use the scope {handler.scope!r}: they would skip each other's messages. Give each its own name."
+            )
         if other.source is not handler.source and other.source.name == handler.source.name:
             raise DeclarationError(f"Two different sources are named {handler.source.name!r}. Share one Source, or name them differently.")
-
-
-class _signals:
-    """SIGTERM and SIGINT ask for a stop; the second one exits at once, which the fence makes safe."""
-
-    def __init__(self, stop: asyncio.Event) -> None:
-        self._stop = stop
-        self._loop = asyncio.get_running_loop()
-
-    def __enter__(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            try:
-                self._loop.add_signal_handler(number, self._asked, number)
-            except (NotImplementedError, RuntimeError, ValueError):
-                # Not on this platform, or not in the main thread: then whoever runs the loop calls `stop()`.
-                return
-
-    def __exit__(self, *_: object) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.remove_signal_handler(number)
-
-    def _asked(self, number: signal.Signals) -> None:
-        if self._stop.is_set():
-            log.critical("second signal: exiting without waiting for open transactions")
-            os._exit(_HARD_EXIT)
-        log.info("stopping", extra={"signal": number.name})
-        self._stop.set()

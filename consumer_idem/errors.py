@@ -17,6 +17,10 @@ class DeclarationError(ConsumerIdemError):
     """A source or handler is declared wrongly. Correct the declaration that the message names."""
 
 
+class SettingRefused(ConsumerIdemError):
+    """A setting cannot be used. Correct the flag, the argument of App, the environment variable or `.env`."""
+
+
 class SchemaMissing(ConsumerIdemError):
     """The tables of consumer_idem do not exist in this database. Run `consumer-idem schema install`."""
 

@@ -122,6 +122,19 @@ class Runtime:
                 await relaying.stop()
             await self.close()
 
+    async def relay(self, stop: asyncio.Event) -> None:
+        """Publish the outbox until `stop` is set; then close."""
+        try:
+            await self.database.open()
+            await schema.verify(self.database, self.settings.schema_name)
+            relaying = await self.start_relay()
+            try:
+                await stop.wait()
+            finally:
+                await relaying.stop()
+        finally:
+            await self.close()
+
     def _worker(self, processor: Processor, first_start: FirstStart) -> Worker:
         subscriber = self._subscriber()
         settings = LaneSettings(

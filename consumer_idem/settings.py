@@ -1,10 +1,13 @@
 """The only reader of the environment: `CONSUMER_IDEM_…` and `.env`. Secrets are masked wherever settings are shown."""
 
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+
+from consumer_idem.errors import SettingRefused
 
 Client = Literal["aiokafka", "confluent"]
 
@@ -20,7 +23,15 @@ Duration = Annotated[timedelta, BeforeValidator(_seconds)]
 class Settings(BaseSettings):
     """What a process needs to know besides its code. Durations are seconds or ISO 8601."""
 
-    model_config = SettingsConfigDict(env_prefix="CONSUMER_IDEM_", env_file=".env", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="CONSUMER_IDEM_",
+        env_file=".env",
+        extra="ignore",
+        frozen=True,
+        # Without it an alias is the only name that the constructor takes, and `schema_name=` is ignored.
+        populate_by_name=True,
+        hide_input_in_errors=True,
+    )
 
     database: SecretStr | None = None
     """PostgreSQL DSN, e.g. postgresql://user:password@host/name."""
@@ -43,3 +54,15 @@ class Settings(BaseSettings):
     """How long a worker that stops, or gives a partition back, may take to finish its transaction."""
     prepared_statements: bool = True
     """False behind a transaction-pooling proxy that does not know protocol-level prepared statements."""
+
+
+def settings_from(given: Mapping[str, Any]) -> Settings:
+    """Return the settings: what is `given`, then the environment, then `.env`; raise SettingRefused for what cannot be used."""
+    try:
+        return Settings(**given)
+    # Without the cause: a traceback would quote what may be a secret.
+    except ValidationError as error:
+        refused = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors(include_input=False))
+        raise SettingRefused(f"These settings cannot be used. {refused}. Correct the flag, App(…), the environment or .env.") from None
+    except SettingsError as error:
+        raise SettingRefused(f"The environment or .env cannot be read: {error}. Lists and options are written as JSON.") from None

@@ -22,7 +22,6 @@ from consumer_idem.inbox.source import Source
 from consumer_idem.message import Message
 from consumer_idem.outcome import Outcome
 from consumer_idem.postgres.asyncpg import AsyncpgDatabase
-from consumer_idem.settings import Settings
 from consumer_idem.transaction.short import short
 
 TABLES = """
@@ -129,8 +128,9 @@ async def open_shop(dsn: str, handler: Callable[..., Any] = insert, *, app: App 
     connection = await asyncpg.connect(dsn)
     await connection.execute(TABLES)
     await connection.close()
-    app = app or declare(handler, **options)
-    app.runtime(Settings(database=dsn))  # type: ignore[arg-type]  # pydantic makes it a secret
+    if app is None:
+        app = declare(handler, **options)
+        app.runtime({"database": dsn})
     shop = Shop(dsn, app)
     try:
         yield shop
