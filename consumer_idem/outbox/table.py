@@ -52,11 +52,19 @@ def _columns(records: Sequence[PendingRecord]) -> tuple[list[Any], ...]:
     return (
         [record.message_id for record in records],
         [shard_of(record.topic, record.key, record.message_id) for record in records],
-        [record.topic for record in records],
-        [record.key for record in records],
-        [record.value for record in records],
-        [stored_headers(record.headers) for record in records],
-        [record.type for record in records],
-        [record.source for record in records],
-        [record.message_time for record in records],
+        _once([record.topic for record in records]),
+        _unless_null([record.key for record in records]),
+        _unless_null([record.value for record in records]),
+        _unless_null([stored_headers(record.headers) for record in records]),
+        _unless_null([record.type for record in records]),
+        _once([record.source for record in records]),
+        _unless_null([record.message_time for record in records]),
     )
+
+
+def _once(column: list[str]) -> list[str]:
+    return column[:1] if len(set(column)) == 1 else column
+
+
+def _unless_null(column: list[Any]) -> list[Any]:
+    return [] if all(value is None for value in column) else column

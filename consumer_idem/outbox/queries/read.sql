@@ -3,7 +3,8 @@
 SELECT head.change, record.*
 FROM (SELECT sum(change)::bigint AS change FROM {schema}.outbox_shard) AS head
 LEFT JOIN LATERAL (
-    SELECT id, message_id, shard, topic, key, value, headers::text AS headers, type, source, coalesce(message_time, created_at) AS time
+    SELECT id, message_id, shard, topic, key, value, headers::text AS headers, type, source,
+           to_char(coalesce(message_time, created_at) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS time
     FROM (
         SELECT next.*, sum(coalesce(octet_length(next.value), 0)) OVER (ORDER BY next.id ROWS UNBOUNDED PRECEDING) AS bytes,
                row_number() OVER (ORDER BY next.id) AS place

@@ -1,0 +1,1 @@
+SELECT DISTINCT topic FROM {schema}.outbox
