@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from consumer_idem.kafka.aiokafka import AiokafkaSubscriber
-from consumer_idem.ports import Subscriber
+from consumer_idem.kafka.confluent import ConfluentPublisher
+from consumer_idem.ports import Publisher, Subscriber
+from consumer_idem.testing.services.choose import ExternalKafka, Kafka
 from tests.conformance.kafka_member import Join, Member
 
 SESSION = timedelta(seconds=3)
@@ -53,3 +55,36 @@ async def join(request: pytest.FixtureRequest, connect: Connect, group: str) -> 
 
     yield join
     await asyncio.gather(*(member.subscriber.close() for member in members))
+
+
+MakePublisher = Callable[..., Publisher]
+PUBLISHERS: Mapping[str, MakePublisher] = {"confluent": ConfluentPublisher}
+
+
+@pytest.fixture(params=PUBLISHERS)
+def make_publisher(request: pytest.FixtureRequest) -> MakePublisher:
+    """Make a publisher: `make_publisher(bootstrap, options={…})`."""
+    return PUBLISHERS[request.param]
+
+
+@pytest.fixture
+def quick_requests(make_publisher: MakePublisher) -> Mapping[str, Any]:
+    """Options with which a request that is not answered is given up after about two seconds."""
+    return {"socket.timeout.ms": 2000, "request.timeout.ms": 1000}
+
+
+@pytest.fixture
+async def publisher(make_publisher: MakePublisher, kafka: str) -> AsyncIterator[Publisher]:
+    """A publisher that is connected to the run's broker."""
+    publisher = make_publisher(kafka)
+    await publisher.start()
+    yield publisher
+    await publisher.close()
+
+
+@pytest.fixture
+def proxied(broker: Kafka) -> Any:
+    """The run's broker, where a proxy can stand before it: `TcpProxy(proxied.proxied_address, port=proxied.proxy_port)`."""
+    if isinstance(broker, ExternalKafka):
+        pytest.skip("the given Kafka cannot be put behind a proxy")
+    return broker

@@ -1,0 +1,3 @@
+"""confluent-kafka: the clients on librdkafka."""
+
+from consumer_idem.kafka.confluent_publisher import ConfluentPublisher as ConfluentPublisher
