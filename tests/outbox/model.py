@@ -177,9 +177,7 @@ class ModelConnection:
 
     # Records
 
-    def _read(
-        self, above: int, change: int, shards: Sequence[int], without: Sequence[str], known: Sequence[int], limit: int, _: int
-    ) -> Any:
+    def _read(self, above: int, change: int, shards: Sequence[int], without: Sequence[str], known: Sequence[int], *limits: int) -> Any:
         world = self._world
         floor = above if change == world.changes else 0
         seen = [row for row in world.rows.values() if row.visible]
@@ -190,7 +188,7 @@ class ModelConnection:
             if row.state == "p" and row.id > floor and row.shard in shards and row.topic not in without and row.id not in known
             if parked.get((row.topic, row.key), row.id) >= row.id
         ]
-        return found[:limit] or [{"change": world.changes, "id": None}]
+        return found[: limits[0]] or [{"change": world.changes, "id": None}]
 
     def _forget(self, ids: Sequence[int], message_ids: Sequence[UUID], owner: UUID, epochs: Sequence[int]) -> None:
         for row in self._ours(ids, message_ids, owner, epochs):

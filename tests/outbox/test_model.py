@@ -67,9 +67,9 @@ async def test_c4_planted_relays_that_share_rows_instead_of_shards_are_caught(mo
     busy: dict[int, str] = {}
     read = ModelConnection._read
 
-    def skip_locked(self: ModelConnection, above: int, change: int, shards: Any, without: Any, known: Any, limit: int, size: int) -> Any:
+    def skip_locked(self: ModelConnection, above: int, change: int, shards: Any, without: Any, known: Any, *limits: int) -> Any:
         others = [id for id, actor in busy.items() if actor != self._actor]
-        rows = read(self, 0, change, range(64), without, [*known, *others], limit, size)
+        rows = read(self, 0, change, range(64), without, [*known, *others], *limits)
         busy.update({row["id"]: self._actor for row in rows if row["id"] is not None})
         return rows
 
@@ -99,9 +99,8 @@ async def test_c7_planted_going_on_behind_a_failed_record_is_caught(monkeypatch:
     def skip_failed(self: Lane, deliveries: Sequence[Delivery], now: float) -> Landing:
         landing = land(self, deliveries, now)
         failed = {entry.id for entry in landing.failed}
-        self._queue = deque(
-            [entry for entry in self._queue if entry.id not in failed] + [entry for entry in self._queue if entry.id in failed]
-        )
+        rest = [entry for entry in self._queue if entry.id not in failed]
+        self._queue = deque([*rest, *landing.failed])
         self._stuck.clear()
         return landing
 
