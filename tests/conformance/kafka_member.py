@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import timedelta
+from functools import cache
 from typing import Protocol
 
 from confluent_kafka import Producer
@@ -25,12 +26,19 @@ async def until(condition: Callable[[], bool], patience: float = PATIENCE) -> No
         await asyncio.sleep(0.01)
 
 
-def produce(bootstrap: str, topic: str, count: int, partition: int = 0, first: int = 0, **settings: object) -> None:
-    """Write the numbers from `first` on as text."""
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, **settings})
+def produce(bootstrap: str, topic: str, count: int, partition: int = 0, first: int = 0, batch: int = 1000) -> None:
+    """Write the numbers from `first` on as text, in record batches of `batch`."""
+    producer = _producer(bootstrap)
     for number in range(first, first + count):
         producer.produce(topic, str(number).encode(), key=b"k", partition=partition)
+        if (number + 1 - first) % batch == 0:
+            producer.flush(30)
     assert producer.flush(30) == 0
+
+
+@cache
+def _producer(bootstrap: str) -> Producer:
+    return Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 60_000, "reconnect.backoff.max.ms": 500})
 
 
 def numbers(messages: Sequence[Message]) -> list[int]:

@@ -99,6 +99,8 @@ async def test_a_waiting_poll_ends_when_the_partition_is_revoked(join: Join, top
     first = await join(name)
     await first.holding(Partition(name, 0))
     waiting = asyncio.create_task(first.subscriber.poll(Partition(name, 0), 1, timedelta(seconds=60)))
+    done, _ = await asyncio.wait({waiting}, timeout=0.3)
+    assert not done
     ended_first: list[bool] = []
 
     async def look(_: Collection[Partition]) -> None:

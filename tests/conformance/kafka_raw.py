@@ -1,0 +1,79 @@
+"""Damage in a topic's log: batches changed behind the broker's back, and one written by hand."""
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.util import calc_crc32c
+
+from consumer_idem.testing import KafkaBroker
+
+HEAD = 61
+_CRC_AT, _CRC_FROM, _ATTRIBUTES_AT = 17, 21, 22
+
+
+def damage(broker: KafkaBroker, topic: str, offset: int, change: Callable[[bytearray], None]) -> tuple[int, int]:
+    """Change the batch that holds `offset` in the log file of partition 0; return its first offset and the next batch's."""
+    folder = broker._folder
+    assert folder is not None
+    path = Path(folder) / "data" / f"{topic}-0" / "00000000000000000000.log"
+    data = path.read_bytes()
+    at = 0
+    while at < len(data):
+        base, length = struct.unpack_from(">qi", data, at)
+        (last_delta,) = struct.unpack_from(">i", data, at + 23)
+        if base <= offset <= base + last_delta:
+            batch = bytearray(data[at : at + 12 + length])
+            change(batch)
+            with path.open("r+b") as file:
+                file.seek(at)
+                file.write(batch)
+            return base, base + last_delta + 1
+        at += 12 + length
+    raise AssertionError("no such offset in the log")
+
+
+def flip(batch: bytearray) -> None:
+    """Flip one bit of the records: the checksum is wrong."""
+    batch[HEAD + 5] ^= 0x10
+
+
+def unknown_codec(batch: bytearray) -> None:
+    """Claim a compression that does not exist, with a right checksum."""
+    batch[_ATTRIBUTES_AT] |= 0x07
+    _sign(batch)
+
+
+def not_compressed(batch: bytearray) -> None:
+    """Claim that the records are compressed with gzip, which they are not, with a right checksum."""
+    batch[_ATTRIBUTES_AT] |= 0x01
+    _sign(batch)
+
+
+def _sign(batch: bytearray) -> None:
+    struct.pack_into(">I", batch, _CRC_AT, calc_crc32c(bytes(batch[_CRC_FROM:])))
+
+
+async def produce_header_name(bootstrap: str, topic: str, count: int, at: int, name: bytes) -> None:
+    """Write one batch of `count` numbers, of which the one at place `at` has a header with these bytes as its name."""
+    placeholder = "x" * len(name)
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1_000_000)
+    for number in range(count):
+        headers = [(placeholder if number == at else "y" * len(name), b"value")]
+        builder.append(number, None, b"k", str(number).encode(), headers)
+    batch = bytearray(builder.build())
+    start = batch.index(placeholder.encode())
+    batch[start : start + len(name)] = name
+    _sign(batch)
+    client = AIOKafkaClient(bootstrap_servers=bootstrap)
+    await client.bootstrap()
+    try:
+        await client._wait_on_metadata(topic)
+        request = ProduceRequest(transactional_id=None, required_acks=-1, timeout=5000, topics=[(topic, [(0, bytes(batch))])])
+        answer = await client.send(client.get_random_node(), request)
+        assert answer.topics[0][1][0][1] == 0
+    finally:
+        await client.close()
