@@ -65,7 +65,11 @@ class App:
         `name` is stable for ever: it is the scope of the idempotency keys; a handler that is renamed says `scope="old name"`.
         `type` takes only messages whose `ce_type` header says so. `retry` is what follows when the handler raises.
         """
-        return self._declare(topic, source, name, type, scope, retry, batch=False)
+        return self._declare(
+            lambda function: Handler(
+                name=name, scope=scope or name, topic=topic, type=type, source=source, function=function, policy=retry or RetryPolicy()
+            )
+        )
 
     def batch_handler(
         self,
@@ -82,22 +86,22 @@ class App:
         It gets the fresh messages of a batch, refuses single ones with `item.reject(…)` and publishes with `item.publish(…)`. If it
         raises, it is called again with one message at a time.
         """
-        return self._declare(topic, source, name, type, scope, retry, batch=True)
-
-    def _declare(
-        self, topic: str, source: Source[Any], name: str, type: str | None, scope: str | None, retry: RetryPolicy | None, *, batch: bool
-    ) -> Callable[[F], F]:
-        def register(function: F) -> F:
-            handler = Handler(
+        return self._declare(
+            lambda function: Handler(
                 name=name,
                 scope=scope or name,
                 topic=topic,
                 type=type,
                 source=source,
                 function=function,
-                batch=batch,
+                batch=True,
                 policy=retry or RetryPolicy(),
             )
+        )
+
+    def _declare(self, make: Callable[[Callable[..., Awaitable[Any]]], Handler]) -> Callable[[F], F]:
+        def register(function: F) -> F:
+            handler = make(function)
             _check(handler, self.handlers)
             self.handlers.append(handler)
             return function
@@ -180,8 +184,7 @@ def _check(handler: Handler, others: Sequence[Handler]) -> None:
         raise DeclarationError(f'The handler for topic {handler.topic!r} needs a name that never changes: name="apply-payment".')
     if not isinstance(handler.source, Source):
         raise DeclarationError(f"Handler {handler.name!r}: source= must be a Source, not {type(handler.source).__name__}.")
-    call = handler.function if inspect.isroutine(handler.function) else getattr(handler.function, "__call__", None)
-    if not inspect.iscoroutinefunction(call):
+    if not any(map(inspect.iscoroutinefunction, (handler.function, type(handler.function).__call__))):
         raise DeclarationError(
             f"Handler {handler.name!r} is a plain function: it would block every partition while it runs. Declare it with `async def`."
         )

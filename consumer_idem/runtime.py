@@ -69,11 +69,15 @@ class Runtime:
             if self._processor is None:
                 if not self.handlers:
                     raise DeclarationError("This App has no handler. Declare one with @app.handler(topic, source=…, name=…).")
-                await self.database.open()
-                await schema.verify(self.database, self.settings.schema_name)
+                await self.open_database()
                 routes = await self._register(new_scope=new_scope)
                 self._processor = Processor(self.tables(), Routes(routes), self.group)
             return self._processor
+
+    async def open_database(self) -> None:
+        """Connect and verify the tables: all that a relay needs, or somebody who only looks."""
+        await self.database.open()
+        await schema.verify(self.database, self.settings.schema_name)
 
     def tables(self) -> Tables:
         """Return the tables that a transaction writes to."""
@@ -125,8 +129,7 @@ class Runtime:
     async def relay(self, stop: asyncio.Event) -> None:
         """Publish the outbox until `stop` is set; then close."""
         try:
-            await self.database.open()
-            await schema.verify(self.database, self.settings.schema_name)
+            await self.open_database()
             relaying = await self.start_relay()
             try:
                 await stop.wait()

@@ -39,7 +39,9 @@ async def verify(database: Database, schema: str) -> None:
     if not installed:
         raise SchemaMissing(f"The tables of consumer_idem do not exist in schema {schema!r}. Run `consumer-idem schema install`.")
     if installed < newest:
-        raise SchemaOutdated(f"Schema {schema!r} is at migration {installed}, this build needs {newest}. Run `consumer-idem schema install`.")
+        raise SchemaOutdated(
+            f"Schema {schema!r} is at migration {installed}, this build needs {newest}. Run `consumer-idem schema install`."
+        )
     if installed > newest:
         async with short(database, schema) as connection:
             works_from = int((await connection.fetch(Queries("migrations", schema)["works_from"]))[0]["works_from"])

@@ -43,7 +43,9 @@ def checkout(name: str = "checkout", **options: Any) -> Source[PaymentRequested]
     return Source(name, model=PaymentRequested, message_id=in_field("payment_id"), **options)
 
 
-def payment(offset: int, id: str | None = None, *, partition: int = 0, topic: str = TOPIC, headers: Sequence[Any] = (), **fields: Any) -> Message:
+def payment(
+    offset: int, id: str | None = None, *, partition: int = 0, topic: str = TOPIC, headers: Sequence[Any] = (), **fields: Any
+) -> Message:
     """The message at `offset` that asks for payment `id`, by default one of its own."""
     value = {"payment_id": id if id is not None else f"p{offset}", **fields}
     return Message(

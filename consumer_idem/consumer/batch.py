@@ -5,6 +5,9 @@ This is the one place where inbox, outbox and quarantine meet. It returns what h
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+from typing import assert_never
 from uuid import UUID, uuid4
 
 from consumer_idem import failpoint
@@ -12,70 +15,19 @@ from consumer_idem.consumer.calling import Caller, Culprit, CulpritUnknown, Infr
 from consumer_idem.consumer.case import Case
 from consumer_idem.consumer.evidence import claim_of, entry_of, repeat_of
 from consumer_idem.consumer.handler import Routes
+from consumer_idem.consumer.result import Blamed, Broken, InDoubt, Result, SealRefused, Settled, Unavailable
 from consumer_idem.consumer.seal import Seal
 from consumer_idem.errors import CommitUnknown, DatabaseFailure
 from consumer_idem.inbox.attempts import Attempts
 from consumer_idem.inbox.table import Inbox
 from consumer_idem.inbox.verdict import Conflict, Duplicate, Fresh, Held, Unverified, compare
-from consumer_idem.message import Message, Position
+from consumer_idem.message import Message
 from consumer_idem.outbox.table import Outbox
-from consumer_idem.outcome import Applied, Outcome, Quarantined, Reason, Rejected, Retry, Skipped
+from consumer_idem.outcome import Outcome, Quarantined, Reason, Rejected, Retry, Skipped
 from consumer_idem.ports import Connection, Database, Fault
 from consumer_idem.quarantine.table import Quarantine
 from consumer_idem.transaction.begin import Begin
-from consumer_idem.transaction.synchronizer import Synchronizer
 from consumer_idem.transaction.tx import Unit
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """Committed. As many outcomes as messages, or fewer: then the last is Retry, and what stands behind it was not reached."""
-
-    outcomes: Sequence[Outcome]
-
-
-@dataclass(frozen=True, slots=True)
-class Blamed:
-    """Rolled back: the message at `index` failed after it had sent statements. `retry` is set if it asked for one,
-    `final` if its policy says that no further attempt can help.
-    """
-
-    index: int
-    error: str
-    retry: Retry | None
-    final: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """Rolled back, and nobody knows which message is to blame."""
-
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unavailable:
-    """Rolled back, and no message is to blame: the database or the way to it is."""
-
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class SealRefused:
-    """Rolled back: the seal found no row. Ask the seal to explain."""
-
-
-@dataclass(frozen=True, slots=True)
-class InDoubt:
-    """COMMIT got no clear answer. Claims that were left standing (`standing`) will tell once the messages run again."""
-
-    attempt: UUID
-    standing: frozenset[UUID]
-    outcomes: dict[Position, Outcome]
-    synchronizer: Synchronizer
-
-
-Result = Settled | Blamed | Broken | Unavailable | SealRefused | InDoubt
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +47,7 @@ class Tables:
 class Batch:
     """One transaction. Make a new one for each try.
 
-    `condemned`: do not call the handler of the one message, quarantine it with this. `doubts`: earlier transactions whose
+    `condemned`: do not call the handler of the one message, if it has any: quarantine it with this. `doubts`: earlier transactions whose
     commit is unknown; what this one learns about them is in `proven` and `disproved`.
     """
 
@@ -165,7 +117,7 @@ class Batch:
         kept = {position: outcome for doubt in self.proven for position, outcome in doubt.outcomes.items()}
         for case in cases:
             if case.identified:
-                case.held = held.get(case.reading.key_hash) or (case.first and case.first.holding())
+                case.held = held.get(case.reading.key_hash) or (None if case.first is None else case.first.holding())
                 case.verdict = Fresh() if case.held is None else compare(case.held, case.holding(), case.under)
             if kept:
                 case.outcome = kept.get(case.message.position)
@@ -181,29 +133,45 @@ class Batch:
 
     async def _handle(self, caller: Caller, cases: list[Case]) -> None:
         """Give every message its outcome, in order, up to the first Retry."""
-        stretch: list[Case] = []
+        fresh = [case for case in cases if case.outcome is None and isinstance(case.verdict, Fresh)]
+        if self.condemned is None:
+            await self._call(caller, fresh)
         for case in cases:
-            fresh = case.outcome is None and isinstance(case.verdict, Fresh)
-            if stretch and (fresh and case.route is not stretch[0].route):
-                await caller.call_batch(stretch)
-                stretch = []
-            if not fresh:
+            case.outcome = case.outcome or self._without_handler(case)
+            if isinstance(case.outcome, Retry):
+                break
+
+    async def _call(self, caller: Caller, fresh: list[Case]) -> None:
+        """Call a handler for each message, or once for all neighbours of a batch handler; stop at a Retry."""
+        for route, neighbours in groupby(fresh, key=attrgetter("route")):
+            if route.handler.batch and not self.lone:
+                await caller.call_batch(list(neighbours))
                 continue
-            if self.condemned is not None:
-                case.outcome = self.condemned
-            elif case.handler.batch and not self.lone:
-                stretch.append(case)
-            else:
+            for case in neighbours:
                 await failpoint.reached("handler.before")
                 case.outcome = await caller.call(case)
                 if isinstance(case.outcome, Retry):
-                    break
-        if stretch:
-            await caller.call_batch(stretch)
-        for case in cases:
-            if isinstance(case.outcome, Retry):
-                break
-            case.outcome = case.outcome or _without_handler(case)
+                    return
+
+    def _without_handler(self, case: Case) -> Outcome:
+        """Return the outcome of a message whose handler is not called."""
+        if case.unreadable is not None:
+            return Quarantined(case.unreadable.reason, case.unreadable.error)
+        if not case.routed:
+            return self.condemned or Quarantined(Reason.UNROUTED, "No handler is declared for this topic and event type. Declare one.")
+        match case.verdict:
+            case Conflict(fields):
+                return Quarantined(Reason.CONFLICT, "The key is settled with another content.", fields)
+            case Duplicate(answer):
+                first = case.first.outcome if case.first is not None else None
+                return Skipped(first if isinstance(first, Rejected) else answer)
+            case Unverified():
+                return Skipped()
+            case Fresh() | None:
+                assert self.condemned is not None
+                return self.condemned
+            case _:
+                assert_never(case.verdict)
 
     async def _settle(self, connection: Connection, caller: Caller, cases: list[Case], settled: list[Case]) -> None:
         """Write what the outcomes demand, one statement each, if any."""
@@ -230,9 +198,9 @@ class Batch:
         try:
             await connection.commit()
         except CommitUnknown:
-            standing = (case for case in cases if isinstance(case.verdict, Fresh) and not isinstance(case.outcome, Retry | None))
-            positions = {case.message.position: case.outcome for case in cases if not isinstance(case.outcome, Retry | None)}
-            return InDoubt(self.attempt, frozenset(case.reading.key_hash for case in standing), positions, caller.synchronizer)
+            settled = [(case, case.outcome) for case in cases if case.outcome is not None and not isinstance(case.outcome, Retry)]
+            standing = frozenset(case.reading.key_hash for case, _ in settled if isinstance(case.verdict, Fresh))
+            return InDoubt(self.attempt, standing, {case.message.position: outcome for case, outcome in settled}, caller.synchronizer)
         except DatabaseFailure as error:
             await caller.synchronizer.after_rollback()
             return self._failed(error, connection, cases)
@@ -251,21 +219,3 @@ class Batch:
 
 
 _STATUS = {Rejected: "r", Quarantined: "q"}
-
-
-def _without_handler(case: Case) -> Outcome:
-    """Return the outcome of a message whose handler is not called."""
-    if case.unreadable is not None:
-        return Quarantined(case.unreadable.reason, case.unreadable.error)
-    if not case.routed:
-        return Quarantined(Reason.UNROUTED, "No handler is declared for this topic and event type. Declare one, or release it later.")
-    match case.verdict:
-        case Conflict(fields):
-            return Quarantined(Reason.CONFLICT, "The key is settled with another content.", fields)
-        case Duplicate(answer):
-            first = case.first.outcome if case.first is not None else None
-            return Skipped(first if isinstance(first, Rejected) else answer)
-        case Unverified():
-            return Skipped()
-        case _:
-            return Applied()

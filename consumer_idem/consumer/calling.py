@@ -15,7 +15,6 @@ from consumer_idem.stored import stored_text
 from consumer_idem.transaction.synchronizer import Synchronizer
 from consumer_idem.transaction.tx import Tx, Unit, active
 
-
 _SAVEPOINT = "SAVEPOINT consumer_idem_lone"
 _UNDO = "ROLLBACK TO SAVEPOINT consumer_idem_lone"
 

@@ -33,7 +33,7 @@ class RetryPolicy:
 
     def delay(self, retries: int) -> timedelta:
         """Return how long to wait before retry number `retries` + 1."""
-        longest = min(self.max_delay, self.first_delay * 2 ** min(retries, 32))
+        longest: timedelta = min(self.max_delay, self.first_delay * (1 << min(retries, 32)))
         return random.uniform(0.5, 1) * longest
 
 

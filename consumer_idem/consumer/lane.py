@@ -13,11 +13,11 @@ from consumer_idem import failpoint
 from consumer_idem.consumer.offsets import NewIncarnation, Start, start_position
 from consumer_idem.consumer.processor import Course, Processor
 from consumer_idem.consumer.seal import ProgressSeal
-from consumer_idem.errors import DatabaseRewound, Fenced, OffsetOutOfRange, PartitionLost
+from consumer_idem.errors import DatabaseRewound, Fenced, OffsetOutOfRange, PartitionLost, Unreadable
 from consumer_idem.inbox.progress import Progress, Slot, Taken
 from consumer_idem.inbox.topics import Topics
 from consumer_idem.message import Message, Partition
-from consumer_idem.outcome import Outcome, Retry
+from consumer_idem.outcome import Outcome, Quarantined, Reason, Retry
 from consumer_idem.ports import Bounds, Connection, Database, Subscriber
 from consumer_idem.transaction.short import short
 
@@ -47,7 +47,9 @@ class Lane:
     Nothing is fetched before the slot is taken: a new epoch fences whoever had the partition before.
     """
 
-    def __init__(self, partition: Partition, subscriber: Subscriber, database: Database, processor: Processor, settings: LaneSettings) -> None:
+    def __init__(
+        self, partition: Partition, subscriber: Subscriber, database: Database, processor: Processor, settings: LaneSettings
+    ) -> None:
         self.partition = partition
         self._subscriber = subscriber
         self._database = database
@@ -79,6 +81,8 @@ class Lane:
             return await self._turn()
         except PartitionLost:
             self.ended = True
+        except Unreadable as unreadable:
+            return await self._pass_over(unreadable)
         except DatabaseRewound:
             log.error("the database is older than this worker saw; seeking back", extra={"partition": self.partition})
             await self._take(known=True)
@@ -123,9 +127,20 @@ class Lane:
             stopping.cancel()
             poll.cancel()
 
+    async def _pass_over(self, unreadable: Unreadable) -> int:
+        """Quarantine bytes that the client could not make messages of, and go on behind them."""
+        assert self._course is not None
+        topic, number = self.partition
+        message = Message(topic=topic, partition=number, offset=unreadable.next_offset - 1, value=unreadable.raw)
+        if not await self._processor.quarantine(self._course, message, Quarantined(Reason.UNDECODABLE, str(unreadable))):
+            return 0
+        await self._subscriber.seek(self.partition, unreadable.next_offset)
+        return 1
+
     def _next(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return the messages for this turn: those that a dead process may have died of are not mixed with others."""
-        assert self._seal is not None and self._course is not None
+        assert self._seal is not None
+        assert self._course is not None
         _assert_order(messages, self._seal.watermark)
         if self._in_doubt is None:
             return messages

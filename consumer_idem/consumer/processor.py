@@ -11,8 +11,9 @@ from datetime import timedelta
 from typing import assert_never
 
 from consumer_idem import failpoint
-from consumer_idem.consumer.batch import Batch, Blamed, Broken, InDoubt, Result, SealRefused, Settled, Tables, Unavailable
+from consumer_idem.consumer.batch import Batch, Tables
 from consumer_idem.consumer.handler import RetryPolicy, Routes
+from consumer_idem.consumer.result import Blamed, Broken, Explained, InDoubt, SealRefused, Settled, Unavailable
 from consumer_idem.consumer.retry import Plan
 from consumer_idem.consumer.seal import Seal
 from consumer_idem.errors import DatabaseFailure, QuarantineFailed
@@ -72,6 +73,16 @@ class Processor:
                 course.retries = 0
         return outcomes
 
+    async def quarantine(self, course: Course, message: Message, outcome: Quarantined) -> bool:
+        """Quarantine a message that no handler may see; return False if the course is stopping before that is done."""
+        while not course.stopping.is_set():
+            result = await self._run(course, [message], lone=False, condemned=outcome, routes=Routes(()))
+            if isinstance(result, Broken | Blamed):
+                raise QuarantineFailed(f"What lies at {message.position} could not be quarantined: {result}.")
+            if await self._follow(course, [message], result):
+                return True
+        return False
+
     async def _settle(self, course: Course, chunk: Sequence[Message]) -> Sequence[Outcome]:
         """Run one transaction; return the outcomes it settled, none if it has to be tried otherwise."""
         lone = course.plan.lone
@@ -79,9 +90,6 @@ class Processor:
             if course.plan.in_doubt and await self._killed_too_often(course, chunk[0]):
                 return await self._condemn(course, chunk[0], Reason.CRASHED, "The process died each time it handled this message.")
             result = await self._run(course, chunk, lone=lone)
-            if isinstance(result, SealRefused):
-                await course.seal.explain(self._tables.database)
-                result = Broken("The transaction was ended inside a handler.")
             if course.plan.in_doubt and not isinstance(result, Settled):
                 await self._unmark(course, chunk[0])
             if lone and isinstance(result, Broken):
@@ -92,14 +100,12 @@ class Processor:
             result = Unavailable(str(error))
         return await self._follow(course, chunk, result)
 
-    async def _follow(self, course: Course, chunk: Sequence[Message], result: Result) -> Sequence[Outcome]:
+    async def _follow(self, course: Course, chunk: Sequence[Message], result: Explained) -> Sequence[Outcome]:
         """Return what is settled, or change the plan for the next transaction."""
         match result:
             case Settled(outcomes):
                 course.unavailable, self._last_commit = 0, time.monotonic()
-                settled = sum(not isinstance(outcome, Retry) for outcome in outcomes)
-                if settled:
-                    course.seal.advance(chunk[:settled])
+                self._advance(course, chunk, outcomes)
                 return outcomes
             case Blamed(index, error, retry, _):
                 log.info("message failed, runs alone", extra={"position": chunk[index].position, "error": error})
@@ -114,17 +120,22 @@ class Processor:
                 course.doubts.append(result)
             case Unavailable(error):
                 return await self._back_off(course, chunk, error)
-            case SealRefused():
-                raise AssertionError("a refused seal is explained before")
             case _:
                 assert_never(result)
         return ()
 
-    async def _run(self, course: Course, chunk: Sequence[Message], *, lone: bool, condemned: Quarantined | None = None) -> Result:
+    def _advance(self, course: Course, chunk: Sequence[Message], outcomes: Sequence[Outcome]) -> None:
+        settled = sum(not isinstance(outcome, Retry) for outcome in outcomes)
+        if settled:
+            course.seal.advance(chunk[:settled])
+
+    async def _run(
+        self, course: Course, chunk: Sequence[Message], *, lone: bool, condemned: Quarantined | None = None, routes: Routes | None = None
+    ) -> Explained:
         """Run one batch, then settle the doubts about earlier commits that it has decided."""
         batch = Batch(
             tables=self._tables,
-            routes=self._routes,
+            routes=routes or self._routes,
             seal=course.seal,
             group=self._group,
             messages=chunk,
@@ -139,6 +150,9 @@ class Processor:
             await doubt.synchronizer.after_commit()
         for doubt in batch.disproved:
             await doubt.synchronizer.after_rollback()
+        if isinstance(result, SealRefused):
+            await course.seal.explain(self._tables.database)
+            return Broken("The transaction was ended inside a handler.")
         return result
 
     async def _back_off(self, course: Course, chunk: Sequence[Message], error: str) -> Sequence[Outcome]:
@@ -190,8 +204,7 @@ class Processor:
     async def _condemn(self, course: Course, message: Message, reason: Reason, error: str) -> Sequence[Outcome]:
         """Quarantine one message without calling its handler."""
         result = await self._run(course, [message], lone=True, condemned=Quarantined(reason, error))
-        if isinstance(result, Broken | Blamed | SealRefused):
-            await course.seal.explain(self._tables.database)
+        if isinstance(result, Broken | Blamed):
             raise QuarantineFailed(f"Message {message.position} could not be quarantined: {result}.")
         return await self._follow(course, [message], result)
 

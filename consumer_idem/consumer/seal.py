@@ -16,7 +16,9 @@ from consumer_idem.transaction.short import short
 class Seal(Protocol):
     """How a transaction is sealed, and under which slot and fence its messages' attempts are counted."""
 
-    fence: tuple[int, UUID] | None
+    @property
+    def fence(self) -> tuple[int, UUID] | None:
+        """The epoch and owner that must still hold; None without progress."""
 
     def topic(self, name: str) -> int:
         """Return the small integer of the topic's incarnation that is read."""
@@ -37,7 +39,7 @@ class Seal(Protocol):
 class PlainSeal:
     """For `app.process`: proves that the transaction is whole, but has no progress, hence no fence and no rewind."""
 
-    fence = None
+    fence: tuple[int, UUID] | None = None
 
     def __init__(self, group: str, topics: Mapping[str, int], schema: str) -> None:
         self._group = group

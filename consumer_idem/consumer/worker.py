@@ -118,7 +118,9 @@ class Worker:
         try:
             await asyncio.wait_for(lane.release(), self._drain.total_seconds())
         except (ConsumerIdemError, TimeoutError):
-            log.warning("lane could not say that it stopped cleanly; its successor will look more carefully", extra={"partition": lane.partition})
+            log.warning(
+                "lane could not say that it stopped cleanly; its successor will look more carefully", extra={"partition": lane.partition}
+            )
 
     # Offsets
 

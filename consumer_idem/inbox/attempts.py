@@ -13,7 +13,9 @@ class Attempts:
     def __init__(self, schema: str) -> None:
         self._sql = Queries("inbox", schema)
 
-    async def count_failure(self, connection: Connection, slot: Slot, offset: int, error: str, fence: tuple[int, UUID] | None) -> int | None:
+    async def count_failure(
+        self, connection: Connection, slot: Slot, offset: int, error: str, fence: tuple[int, UUID] | None
+    ) -> int | None:
         """Count a failed lone run; return how many there are. `fence` is (epoch, owner), None without progress."""
         return await self._count(connection, "count_failure", slot, offset, error, *(fence or (None, None)))
 

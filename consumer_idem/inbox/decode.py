@@ -21,8 +21,10 @@ from consumer_idem.inbox.reading import Undecodable
 
 P = TypeVar("P")
 
+_DIGITS = 15
+"""So many digits a float always holds: of longer numbers, two may be one float."""
 _SMALLEST = 2.3e-308
-"""Nearer to zero a float has fewer than 15 digits."""
+"""Nearer to zero a float holds fewer."""
 _SHAPE = bytes({**dict.fromkeys(b"0123456789.", 48), **dict.fromkeys(b":,[- \t\r\n", 58)}.get(byte, byte) for byte in range(256))
 _LONG_NUMBER = b":" + b"0" * 16
 _KNOWN_ERRORS = frozenset(get_args(ErrorType))
@@ -56,7 +58,7 @@ class Decoder(Generic[P]):
             exactly = _Exact()
             exact = exactly.parse(value)
             if exactly.inexact:
-                return self._exact(value, parsed, exact)
+                return self._exact(exact)
         try:
             return self._validate_json(value)
         except ValidationError as error:
@@ -69,15 +71,12 @@ class Decoder(Generic[P]):
         except ValidationError as error:
             raise Undecodable(explain(error)) from None
 
-    def _exact(self, value: bytes, parsed: Any, exact: Any) -> P:
+    def _exact(self, exact: Any) -> P:
+        # Decimals can only be validated as Python objects, where a strict model takes less than from JSON.
         try:
-            payload, same, found = self._validate_json(value), self._validate_python(parsed), self._validate_python(exact)
+            return self._validate_python(exact)
         except ValidationError as error:
-            raise Undecodable(f"{explain(error)}; it has numbers that need an exact type, or to be sent as strings") from None
-        # Decimals can only be validated as Python objects: safe where that gives the same as validating the JSON.
-        if payload != same:
-            raise Undecodable("a number has more digits than this model can take from JSON: send it as a string")
-        return found
+            raise Undecodable(f"{explain(error)} (with numbers of more than 15 digits: send them as strings)") from None
 
 
 def _count_strings(parsed: Any, floats: list[float]) -> int:
@@ -102,13 +101,14 @@ def _may_be_inexact(value: bytes, floats: Sequence[float]) -> bool:
     """Tell whether a number may have more than the 15 digits that a float always holds."""
     if _LONG_NUMBER in value.translate(_SHAPE):
         return True
-    # A zero is exact unless a tiny number became one, which takes a negative exponent.
-    tiny = b"e-" in value or b"E-" in value
-    return any(not _SMALLEST < abs(number) < inf and (number != 0 or tiny) for number in floats)
+    return any(not _SMALLEST < abs(number) < inf and (number or b"e-" in value or b"E-" in value) for number in floats)
 
 
 class _Exact:
-    """Parses JSON with every name checked and every number exact."""
+    """Parses JSON with every name checked, and with every number exact in its Python text.
+
+    `inexact`: there is a number whose value another reader of the same JSON may see differently.
+    """
 
     __slots__ = ("inexact",)
 
@@ -126,10 +126,11 @@ class _Exact:
             exact = Decimal(token)
         except ArithmeticError:
             raise Undecodable("Invalid JSON: a number is too small") from None
-        if exact == Decimal(repr(number)):
-            return number
-        self.inexact = True
-        return exact
+        shortest = Decimal(repr(number))
+        # Pydantic has its own text of a float with more digits, so that only Python's can be relied on.
+        if shortest != exact or len(shortest.as_tuple().digits) > _DIGITS or 0 < abs(number) < _SMALLEST:
+            self.inexact = True
+        return number if shortest == exact else exact
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

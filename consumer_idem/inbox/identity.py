@@ -34,9 +34,12 @@ def find_parts(place: Locator | Callable[..., Any], model: Any, option: str) -> 
         return _cloud_event
     found = tuple(_find(part, model, option) for part in place.parts)
     if len(found) == 1:
-        only = found[0]
-        return lambda payload, message: (only(payload, message),)
+        return _single(found[0])
     return lambda payload, message: tuple([find(payload, message) for find in found])
+
+
+def _single(find: FindText) -> FindParts:
+    return lambda payload, message: (find(payload, message),)
 
 
 def needs_payload(place: Locator | Callable[..., Any] | None) -> bool:

@@ -46,9 +46,7 @@ class Progress:
         """Tell whether the group has progress on any partition of any incarnation of the topic."""
         return bool((await connection.fetch(self._sql["topic_known"], group, topic))[0]["known"])
 
-    async def seal(
-        self, connection: Connection, slot: Slot, *, epoch: int, owner: UUID, start: int, end: int, attempt: UUID
-    ) -> bool:
+    async def seal(self, connection: Connection, slot: Slot, *, epoch: int, owner: UUID, start: int, end: int, attempt: UUID) -> bool:
         """Move the progress from `start` to `end`; False if the transaction is not ours any more, or the slot is not."""
         args = (slot.group, slot.topic, slot.partition, epoch, owner, start, end, str(attempt))
         return bool(await connection.fetch(self._sql["seal"], *args))

@@ -121,39 +121,31 @@ class Source(Generic[P]):
 class Reader(Generic[P]):
     """Reads the messages of one source for one scope. Never raises for what a message contains."""
 
-    __slots__ = (
-        "_decode",
-        "_decoder",
-        "_find_id",
-        "_find_tenant",
-        "_find_time",
-        "_in_headers",
-        "_keys",
-        "_name",
-        "_on_tombstone",
-        "_print",
-    )
+    __slots__ = ("_find_id", "_find_tenant", "_find_time", "_in_headers", "_json", "_keys", "_name", "_print", "_python", "_source")
 
     def __init__(self, source: Source[P], scope: str) -> None:
+        self._source = source
         self._name = source.name
-        self._decoder = source._decoder
-        self._decode = source.decode
-        self._on_tombstone = source.on_tombstone
+        self._json = source._decoder.json if source.decode is None else None
+        self._python = source._decoder.python
         self._find_id = source._find_id
         self._find_tenant = source._find_tenant
         self._find_time = source._find_time
-        self._in_headers = not any(map(needs_payload, (source.message_id, source.tenant, source.occurred_at)))
+        self._in_headers = not needs_payload(source.message_id) and not needs_payload(source.tenant)
         self._print = source._prints[source.fingerprint_version]
         self._keys = Keys(scope, source.name)
 
     def __call__(self, message: Message) -> Reading[P] | Unreadable:
         """Return what `message` is to this source."""
-        payload = None
+        payload, value, bound = None, message.value, self._print
         try:
-            payload = self._payload(message)
-            message_id, tenant, key_hash, occurred_at = self._identify(payload, message)
-            fingerprint, digests = self._print.take(payload, message)
-            kept = self._print.kept(payload, message)
+            payload = self._json(value) if self._json and value is not None else self._made(message)
+            parts = self._find_id(payload, message)
+            tenant = self._find_tenant(payload, message) if self._find_tenant else ()
+            occurred_at = self._find_time(payload, parts) if self._find_time else None
+            key_hash = self._keys.hash(parts, tenant, occurred_at)
+            fingerprint, digests = bound.take(payload, message)
+            kept = bound.kept(payload, message) if bound.keeps else None
         except CannotRead as problem:
             return self._unreadable(payload, message, problem.reason, str(problem))
         except MemoryError:
@@ -162,31 +154,29 @@ class Reader(Generic[P]):
             # A validator of the model's, say: whatever this message makes fail, it must not stop the partition.
             return self._unreadable(payload, message, Reason.UNDECODABLE, f"reading it raised {type(error).__name__}")
         return Reading(
-            payload, self._name, message_id, tenant, key_hash, occurred_at,
-            fingerprint, self._print.version, digests, kept,
+            payload, self._name, readable(parts), readable(tenant) if tenant else None,
+            key_hash, occurred_at, fingerprint, bound.version, digests, kept,
         )  # fmt: skip
 
-    def _payload(self, message: Message) -> P:
-        value = message.value
-        if value is None:
-            if self._on_tombstone is None:
-                raise TombstoneRefused("The value is null, and the source has no on_tombstone.")
-            return self._decoder.python(called(self._on_tombstone, "on_tombstone", Undecodable, message))
-        if self._decode is not None:
-            return self._decoder.python(called(self._decode, "decode", Undecodable, message))
-        return self._decoder.json(value)
-
-    def _identify(self, payload: P | None, message: Message) -> tuple[str, str | None, Any, Any]:
-        parts = self._find_id(payload, message)
-        tenant = () if self._find_tenant is None else self._find_tenant(payload, message)
-        occurred_at = None if self._find_time is None else self._find_time(payload, parts)
-        return readable(parts), readable(tenant) if tenant else None, self._keys.hash(parts, tenant, occurred_at), occurred_at
+    def _made(self, message: Message) -> P:
+        """Return the payload that a function of the user's makes."""
+        source = self._source
+        if message.value is not None:
+            assert source.decode is not None
+            return self._python(called(source.decode, "decode", Undecodable, message))
+        if source.on_tombstone is None:
+            raise TombstoneRefused("The value is null, and the source has no on_tombstone.")
+        return self._python(called(source.on_tombstone, "on_tombstone", Undecodable, message))
 
     def _unreadable(self, payload: P | None, message: Message, reason: Reason, error: str) -> Unreadable:
+        unreadable = Unreadable(reason, printable(error), self._name)
         if payload is None and not self._in_headers:
-            return Unreadable(reason, printable(error), self._name)
+            return unreadable
         try:
-            message_id, tenant, key_hash, _ = self._identify(payload, message)
+            parts = self._find_id(payload, message)
+            tenant = self._find_tenant(payload, message) if self._find_tenant else ()
+            occurred_at = self._find_time(payload, parts) if self._find_time else None
         except Exception:
-            return Unreadable(reason, printable(error), self._name)
-        return Unreadable(reason, printable(error), self._name, message_id, tenant, key_hash)
+            return unreadable
+        key_hash = self._keys.hash(parts, tenant, occurred_at)
+        return unreadable._replace(message_id=readable(parts), tenant=readable(tenant) if tenant else None, key_hash=key_hash)

@@ -88,13 +88,22 @@ class Inbox:
     async def repeat(self, connection: Connection, repeats: Sequence[Repeat]) -> None:
         """Append duplicates to their table; the inbox row is not touched, since an update would block other workers."""
         if repeats:
-            columns = ([r.key_hash for r in repeats], [r.topic for r in repeats], [r.partition for r in repeats], [r.offset for r in repeats])
+            columns = (
+                [r.key_hash for r in repeats],
+                [r.topic for r in repeats],
+                [r.partition for r in repeats],
+                [r.offset for r in repeats],
+            )
             await connection.execute(self._sql["repeat"], *columns)
 
     async def find(self, connection: Connection, key_hash: UUID) -> Row | None:
         """Return what became of a key, None if it was never settled here."""
         rows = await connection.fetch(self._sql["find"], key_hash)
         return rows[0] if rows else None
+
+    async def repeats(self, connection: Connection, key_hash: UUID) -> Sequence[Row]:
+        """Return where and when duplicates of a key were seen, in that order; plain redeliveries are not among them."""
+        return await connection.fetch(self._sql["repeats"], key_hash)
 
 
 def _count(tag: str) -> int:

@@ -51,12 +51,12 @@ class AsyncpgConnection:
         if self._closed():
             self.fault = Fault.INFRASTRUCTURE
             return False
-        return self._raw.is_in_transaction()
+        return bool(self._raw.is_in_transaction())
 
     async def execute(self, sql: str, *args: Any) -> str:
         """Run one statement; return its command tag."""
         try:
-            return await self._raw.execute(sql, *args)
+            return str(await self._raw.execute(sql, *args))
         except BaseException as error:
             self._note(error)
             raise
@@ -72,7 +72,8 @@ class AsyncpgConnection:
     async def fetch(self, sql: str, *args: Any) -> Sequence[Row]:
         """Run one statement; return its rows."""
         try:
-            return await self._raw.fetch(sql, *args)
+            rows: Sequence[Row] = await self._raw.fetch(sql, *args)
+            return rows
         except BaseException as error:
             self._note(error)
             raise

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from consumer_idem.ports import Connection
+from consumer_idem.ports import Connection, Row
 from consumer_idem.sql import Queries
 
 
@@ -44,3 +44,16 @@ class Quarantine:
         """Keep the entries; one that stands for the same position and scope already is left as it is."""
         if entries:
             await connection.execute(self._sql["add"], *(list(column) for column in zip(*entries, strict=True)))
+
+    async def find(self, connection: Connection, key_hash: UUID) -> Sequence[Row]:
+        """Return the entries of a key, in every state, oldest first; without key, value and headers."""
+        return await connection.fetch(self._sql["find"], key_hash)
+
+    async def newest(self, connection: Connection, reason: str | None, limit: int) -> Sequence[Row]:
+        """Return the newest open entries, of one reason or of all; without key, value and headers."""
+        return await connection.fetch(self._sql["newest"], reason, limit)
+
+    async def read(self, connection: Connection, id: int) -> Row | None:
+        """Return one entry with its evidence, None if there is none."""
+        rows = await connection.fetch(self._sql["read"], id)
+        return rows[0] if rows else None

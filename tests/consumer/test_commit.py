@@ -60,7 +60,9 @@ CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON payment DEFERRABLE INITIALLY DEFE
 
 async def committing(shop):
     async with asyncio.timeout(10):
-        while not await shop.rows("SELECT 1 FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'active' AND datname = current_database()"):
+        while not await shop.rows(
+            "SELECT 1 FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'active' AND datname = current_database()"
+        ):
             await asyncio.sleep(0.01)
 
 

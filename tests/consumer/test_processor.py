@@ -143,11 +143,15 @@ async def test_garbage_tombstones_and_unrouted_messages_are_kept_with_their_byte
 
     async with open_shop(dsn, type="payment.requested") as shop:
         typed = [("ce_type", b"payment.requested")]
-        outcomes = await (await shop.lane()).process(raw(0, b"\xff\x00", typed), raw(1, None, typed), raw(2, b"{}", [("ce_type", b"other"), ("n", None)]))
+        outcomes = await (await shop.lane()).process(
+            raw(0, b"\xff\x00", typed), raw(1, None, typed), raw(2, b"{}", [("ce_type", b"other"), ("n", None)])
+        )
 
         assert [outcome.reason for outcome in outcomes] == [Reason.UNDECODABLE, Reason.TOMBSTONE, Reason.UNROUTED]
         assert await shop.rows('SELECT value FROM idem.quarantine ORDER BY "offset"') == [b"\xff\x00", None, b"{}"]
-        assert await shop.rows("SELECT headers::text FROM idem.quarantine WHERE reason = 'unrouted'") == ['[["ce_type", "other"], ["n", null]]']
+        assert await shop.rows("SELECT headers::text FROM idem.quarantine WHERE reason = 'unrouted'") == [
+            '[["ce_type", "other"], ["n", null]]'
+        ]
 
 
 class TestRejected:
@@ -490,7 +494,7 @@ async def test_e4_a_row_of_an_older_fingerprint_version_is_compared_under_that_v
     async with open_shop(dsn, source=checkout(fingerprint=old)) as back:
         lane = await back.lane()
         assert await lane.process(payment(5, "c", amount=5)) == [Skipped()]
-        assert await back.rows("SELECT state, reason FROM idem.quarantine WHERE \"offset\" = 5") == [("closed", "unverified")]
+        assert await back.rows('SELECT state, reason FROM idem.quarantine WHERE "offset" = 5') == [("closed", "unverified")]
 
 
 async def test_e10_two_handlers_and_two_tenants_do_not_eat_each_others_claims(dsn):
@@ -512,7 +516,9 @@ async def test_own_consumer_loops_get_every_outcome_in_order(dsn):
         await insert(request, tx)
 
     async with open_shop(dsn, handler) as shop:
-        outcomes = await shop.app.process([payment(0, "a"), payment(1, "a"), replace(payment(2), value=b"?"), payment(3, "late"), payment(4)])
+        outcomes = await shop.app.process(
+            [payment(0, "a"), payment(1, "a"), replace(payment(2), value=b"?"), payment(3, "late"), payment(4)]
+        )
 
         assert [type(outcome) for outcome in outcomes] == [Applied, Skipped, Quarantined, Retry, Retry]
         assert await shop.payments() == ["a"]

@@ -2,9 +2,8 @@
 
 import pytest
 
-from consumer_idem.errors import DatabaseRewound, Fenced
+from consumer_idem.errors import DatabaseRewound, Fenced, RetryLater
 from consumer_idem.outcome import Applied, Retry, Skipped
-from consumer_idem.errors import RetryLater
 from tests.planted import planted
 from tests.proxied import Turns, through
 from tests.shop import insert, insert_later, open_shop, payment

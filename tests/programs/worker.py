@@ -32,7 +32,9 @@ async def deferring(request: PaymentRequested, tx: Any) -> None:
 def make_app() -> App:
     app = App(group=os.environ.get("GROUP", "shop"))
     handler = {"awaiting": awaiting, "deferring": deferring}[os.environ.get("HANDLER", "awaiting")]
-    app.handler(os.environ["TOPIC"], source=checkout(), name="apply-payment", retry=RetryPolicy(first_delay=timedelta(milliseconds=10)))(handler)
+    app.handler(os.environ["TOPIC"], source=checkout(), name="apply-payment", retry=RetryPolicy(first_delay=timedelta(milliseconds=10)))(
+        handler
+    )
     return app
 
 
