@@ -1,0 +1,85 @@
+"""Rows in words, for people and as JSON."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from consumer_idem.history import History
+from consumer_idem.ports import Row
+
+OUTCOMES = {"a": "applied", "r": "rejected", "q": "quarantined", "d": "discarded"}
+_STATES = {"p": "waits", "x": "is parked", "h": "is held"}
+
+
+def as_lines(history: History) -> Iterator[str]:
+    """Yield what is known of a message, a heading first."""
+    settled = history.settled
+    known = settled or history.quarantined[0]
+    yield f"{history.handler}: message {known['message_id']}"
+    if settled is None:
+        yield _line("outcome", "none: its key was not claimed")
+    else:
+        yield _line("outcome", f"{OUTCOMES[settled['status']]} at {_time(settled['claimed_at'])}")
+        yield _line("position", _position(settled))
+        if settled["code"] is not None:
+            yield _line("answer", " ".join(filter(None, (settled["code"], settled["detail"]))))
+        yield from _several("duplicates", [f"{_position(row)} at {_time(row['seen_at'])}" for row in history.duplicates], "none seen")
+    yield from _several("quarantine", [entry_line(row) for row in history.quarantined], "nothing")
+    yield from _several("outbox", [_record(row) for row in history.unpublished], "nothing waits")
+
+
+def entry_line(entry: Row) -> str:
+    """Return a quarantine entry in one line."""
+    differing = f" ({', '.join(entry['fields'])} differs)" if entry["fields"] else ""
+    where = f"{_position(entry)} at {_time(entry['quarantined_at'])}"
+    return f"#{entry['id']} {entry['state']}: {entry['reason']}{differing}, {where}. {entry['error']}"
+
+
+def as_objects(histories: Sequence[History]) -> str:
+    """Return the same as a JSON list."""
+    return as_json([_object(history) for history in histories])
+
+
+def as_json(value: Any) -> str:
+    """Return `value`, rows included, as indented JSON; times in ISO 8601, what is not text as its text."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=_json)
+
+
+def _object(history: History) -> dict[str, Any]:
+    settled = history.settled
+    found: dict[str, Any] = {"handler": history.handler, "outcome": None}
+    if settled is not None:
+        names = ("message_id", "tenant", "source", "scope", "topic", "partition", "offset", "claimed_at", "message_time")
+        answer = None if settled["code"] is None else {"code": settled["code"], "detail": json.loads(settled["detail"] or "null")}
+        found |= {"outcome": OUTCOMES[settled["status"]], **{name: settled[name] for name in names}, "answer": answer}
+    rows = {"duplicates": history.duplicates, "quarantined": history.quarantined, "unpublished": history.unpublished}
+    return found | {name: [dict(row) for row in part] for name, part in rows.items()}
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    return dict(value) if isinstance(value, Mapping) else str(value)
+
+
+def _line(name: str, text: str) -> str:
+    return f"  {name:<11} {text}".rstrip()
+
+
+def _several(name: str, lines: Sequence[str], nothing: str) -> Iterator[str]:
+    for place, line in enumerate(lines or [nothing]):
+        yield _line("" if place else name, line)
+
+
+def _position(row: Row) -> str:
+    return f"{row['topic']}/{row['partition']}@{row['offset']}"
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _record(row: Row) -> str:
+    error = f": {row['error']}" if row["error"] else ""
+    return f"record {row['message_id']} for {row['topic']} {_STATES[row['state']]} since {_time(row['created_at'])}{error}"

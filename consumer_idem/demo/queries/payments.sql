@@ -1,0 +1,1 @@
+SELECT id, account, amount FROM {schema}.payment

@@ -1,0 +1,1 @@
+SELECT reason, message_id, fields, value FROM {schema}.quarantine

@@ -1,0 +1,1 @@
+SELECT payment_id FROM {schema}.refusal

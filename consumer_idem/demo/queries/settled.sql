@@ -1,0 +1,1 @@
+SELECT (SELECT count(*) FROM {schema}.payment) + (SELECT count(*) FROM {schema}.refusal)
