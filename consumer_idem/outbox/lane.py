@@ -22,7 +22,7 @@ class Backoff:
 
     def delay(self, failures: int) -> float:
         """Return the seconds to wait after the `failures`-th failure in a row."""
-        most = min(self.most.total_seconds(), self.first.total_seconds() * 2.0 ** min(failures, 32))
+        most = min(self.most.total_seconds(), self.first.total_seconds() * 2.0 ** min(failures - 1, 32))
         return random.uniform(most / 2, most)
 
 

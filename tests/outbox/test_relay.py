@@ -1,0 +1,157 @@
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from consumer_idem.kafka.confluent_publisher import ConfluentPublisher
+from consumer_idem.outbox import reader
+from consumer_idem.outbox.relay import Relay, RelaySettings
+from consumer_idem.postgres.asyncpg import AsyncpgDatabase
+from consumer_idem.postgres.listen import AsyncpgListener
+from consumer_idem.testing.supervisor import Supervisor
+from consumer_idem.testing.waiting import eventually
+from tests.conftest import MakeTopic
+from tests.outbox.scene import QUICK, Scene, first_occurrences, record
+
+NEVER = timedelta(hours=1)
+
+
+async def _shards(scene: Scene) -> dict[str, int]:
+    rows = await scene.connection.fetch("SELECT owner, count(*) AS shards FROM idem.outbox_shard GROUP BY owner")
+    return {str(row["owner"]): row["shards"] for row in rows}
+
+
+async def test_a_record_arrives_with_all_that_it_has(scene: Scene, topic: MakeTopic) -> None:
+    name, when = topic(), datetime(2026, 1, 2, 3, 4, 5, 6000, tzinfo=UTC)
+    headers = [("traceparent", b"00-1-2-3"), ("twice", b"1"), ("twice", b"2"), ("null", None), ("raw", b"\xff\x00")]
+    given = record(name, 1, headers=headers, type="applied", message_time=when)
+    async with scene.relay():
+        await scene.add(given)
+        await scene.drained()
+    (message,) = await scene.published(name)
+
+    assert (message.key, message.value) == (b"k", b"1")
+    assert [
+        ("ce_id", str(given.message_id).encode()),
+        ("ce_specversion", b"1.0"),
+        ("ce_source", b"test"),
+        ("ce_type", b"applied"),
+        ("ce_time", b"2026-01-02T03:04:05.006000Z"),
+        *headers,
+    ] == list(message.headers)
+
+
+async def test_tombstones_null_keys_and_records_without_type_or_time(scene: Scene, topic: MakeTopic) -> None:
+    name = topic()
+    bare = record(name, "", key=None)
+    tombstone = replace(record(name, ""), value=None)
+    async with scene.relay():
+        await scene.add(bare, tombstone)
+        await scene.drained()
+    messages = {message.id: message for message in await scene.published(name)}
+
+    assert (messages[str(bare.message_id)].key, messages[str(bare.message_id)].value) == (None, b"")
+    assert (messages[str(tombstone.message_id)].key, messages[str(tombstone.message_id)].value) == (b"k", None)
+    times = dict(messages[str(bare.message_id)].headers)
+    assert "ce_type" not in times
+    assert abs(datetime.fromisoformat((times["ce_time"] or b"").decode()) - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+async def test_an_idle_relay_is_woken_by_the_commit(scene: Scene, topic: MakeTopic) -> None:
+    name = topic()
+    settings = RelaySettings(poll=NEVER, rest=NEVER, full_look=NEVER, lease=timedelta(seconds=3))
+    async with scene.relay(settings=settings):
+        await eventually(lambda: scene.connection.fetchval("SELECT bool_and(idle) FROM idem.outbox_relay"))
+        for number in range(3):
+            await scene.add(record(name, number))
+            await scene.drained(timeout=2)
+
+    assert await scene.values(name) == [0, 1, 2]
+
+
+async def test_polling_alone_is_enough(scene: Scene, topic: MakeTopic) -> None:
+    name = topic()
+    async with scene.relay(listen=False):
+        for number in range(3):
+            await scene.add(record(name, number))
+            await scene.drained()
+
+    assert await scene.values(name) == [0, 1, 2]
+    assert not await scene.connection.fetchval("SELECT count(*) FROM idem.outbox_relay WHERE idle")
+
+
+async def test_a_worker_in_the_same_process_wakes_the_relay(scene: Scene, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = topic()
+    monkeypatch.setattr(reader, "_FIRST_PAUSE", NEVER.total_seconds())
+    settings = RelaySettings(poll=NEVER, rest=NEVER, full_look=NEVER, lease=timedelta(minutes=5))
+    async with scene.relay(listen=False, settings=settings) as relay:
+        await eventually(lambda: scene.connection.fetchval("SELECT count(*) FROM idem.outbox_shard WHERE owner IS NOT NULL"))
+        await relay.run_once()
+        await scene.add(record(name, 1))
+        await relay.run_once()
+        assert await scene.left() == 1, "it looked without being woken"
+        relay.wake()
+        await scene.drained(timeout=5)
+
+    assert await scene.values(name) == [1]
+
+
+async def test_three_relays_share_the_shards_fairly_and_hand_them_over_when_they_close(scene: Scene, topic: MakeTopic) -> None:
+    async def shares(*wanted: int) -> bool:
+        return sorted((await _shards(scene)).values()) == sorted(wanted)
+
+    async with scene.relay():
+        await eventually(lambda: shares(64))
+        async with scene.relay(), scene.relay():
+            await eventually(lambda: shares(21, 21, 22))
+        await eventually(lambda: shares(64), timeout=QUICK.lease.total_seconds())
+
+
+async def test_a_relay_that_ends_in_order_leaves_no_duplicate(scene: Scene, topic: MakeTopic) -> None:
+    name = topic(4)
+    async with scene.relay():
+        for round in range(3):
+            async with scene.relay():
+                for number in range(40):
+                    await scene.add(*(record(name, round * 800 + number * 20 + each, key=f"k{each}") for each in range(20)))
+    async with scene.relay():
+        await scene.drained()
+    messages = await scene.published(name)
+
+    assert len(messages) == 2400
+    assert all(numbers == sorted(numbers) for numbers in first_occurrences(messages).values())
+
+
+async def test_a_relay_process_that_is_asked_to_end_frees_its_shards_at_once(scene: Scene, topic: MakeTopic) -> None:
+    name = topic()
+    async with Supervisor() as supervisor:
+        child = await supervisor.start("-m", "tests.programs.relay", scene.dsn, scene.bootstrap, env={"RELAY_LEASE": "60"})
+        await child.line("relay")
+        await scene.add(*(record(name, number) for number in range(100)))
+        await scene.drained()
+        child.terminate()
+        await child.line("closed")
+        assert await child.wait() == 0
+
+    assert await _shards(scene) == {"None": 64}
+    assert list(range(100)) == await scene.values(name)
+
+
+async def test_through_a_pooler_a_deaf_listener_is_noticed_and_polling_goes_on(scene: Scene, topic: MakeTopic, empty_dsn: str) -> None:
+    """A proxy that pools transactions takes LISTEN and never delivers: here the listener listens in another database."""
+    name = topic()
+    database, publisher = AsyncpgDatabase(scene.dsn, max_size=4), ConfluentPublisher(scene.bootstrap)
+    await publisher.start()
+    relay = Relay(database, publisher, listener=AsyncpgListener(empty_dsn), settings=RelaySettings(rest=NEVER, full_look=NEVER))
+    running = asyncio.create_task(relay.loop.run())
+    await scene.add(record(name, 1))
+    await scene.drained(timeout=5)
+    await scene.add(record(name, 2))
+    await scene.drained(timeout=5)
+    await relay.close()
+    await running
+    await publisher.close()
+    await database.close()
+
+    assert await scene.values(name) == [1, 2]
