@@ -85,7 +85,7 @@ def _text(value: str) -> bytes:
     return b"s%d:%b" % (len(raw), raw)
 
 
-def _bytes(value: bytes | bytearray) -> bytes:
+def _bytes(value: bytes) -> bytes:
     return b"b%d:%b" % (len(value), value)
 
 

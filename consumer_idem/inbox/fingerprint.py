@@ -101,7 +101,7 @@ class Fingerprint:
         repeated = [name for name, count in Counter(self.names).items() if count > 1]
         if repeated:
             raise DeclarationError(f"Fingerprint names {repeated[0]!r} twice.")
-        if isinstance(self.version, bool) or not isinstance(self.version, int) or not 1 <= self.version <= 32767:
+        if type(self.version) is not int or not 1 <= self.version <= 32767:
             raise DeclarationError(f"Fingerprint version {self.version!r} is not a number from 1 to 32767.")
         for option in ("keep", "allow_floats"):
             unknown = [name for name in getattr(self, option) if name not in self.names]
@@ -124,9 +124,9 @@ def _part(place: str | Locator) -> Part:
         if len(place.parts) != 1:
             raise DeclarationError("A Fingerprint lists its fields one by one, not through fields().")
         return place.parts[0]
-    if not isinstance(place, str) or "" in place.split("."):
+    if "" in str(place).split("."):
         raise DeclarationError(f"Fingerprint field {place!r} is not a dotted path. Name a field, or use header().")
-    return FieldPart(place)
+    return FieldPart(str(place))
 
 
 def _names(names: Collection[str], option: str) -> tuple[str, ...]:

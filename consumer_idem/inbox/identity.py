@@ -85,7 +85,7 @@ def _identifies(kind: Any) -> bool:
 
 def _in_field(path: str, target: Target) -> FindText:
     segments = tuple(path.split("."))
-    read = attrgetter(path) if target.direct else lambda payload: walk(payload, segments)
+    read: Callable[[Any], Any] = attrgetter(path) if target.direct else lambda payload: walk(payload, segments)
 
     def find(payload: Any, _: Message) -> str:
         value = read(payload)

@@ -78,7 +78,7 @@ def fields(*paths: str) -> Locator:
 
 
 def _named(name: str, what: str) -> str:
-    if not isinstance(name, str) or not name or (what == "field" and "" in name.split(".")):
+    if not name or (what == "field" and "" in name.split(".")):
         raise DeclarationError(f"{what}({name!r}) is not the name of a {what}.")
     return name
 

@@ -121,9 +121,9 @@ def resolve(model: Any, path: str) -> Target:
 
 
 def _step(kind: Any, name: str, path: str) -> Declared:
-    if isinstance(origin := get_origin(kind) or kind, type) and issubclass(origin, Mapping):
-        return Declared(annotation=(*get_args(kind), Any, Any)[1])
     known = declared_fields(kind)
+    if known is None and isinstance(origin := get_origin(kind) or kind, type) and issubclass(origin, Mapping):
+        return Declared(annotation=(*get_args(kind), Any, Any)[1])
     if known is None:
         raise DeclarationError(f"{path!r}: {type_name(kind)} has no fields, so there is no {name!r} in it.")
     if name not in known:
