@@ -145,9 +145,7 @@ class Canonical(dict[type, Encode]):
         if is_dataclass(kind):
             return self._dataclass(kind)
         known = next((base for base in kind.__mro__ if base in self), None)
-        if known is not None and known is not object:
-            return self[known]
-        return self._collection(kind)
+        return self._collection(kind) if known is None else self[known]
 
     def _collection(self, kind: type) -> Encode:
         if issubclass(kind, Mapping):

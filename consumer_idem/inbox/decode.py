@@ -30,7 +30,7 @@ _LONG_NUMBER = b":" + b"0" * 16
 _KNOWN_ERRORS = frozenset(get_args(ErrorType))
 _QUOTING = frozenset({"error", "tag", "encoding_error", "attribute"})
 """Keys in an error's context whose text may quote the input or is the user's own."""
-_SHOWN = 5
+_SHOWN, _LONGEST = 5, 1000
 
 
 class Decoder(Generic[P]):
@@ -145,11 +145,11 @@ def _refuse_constant(_: str) -> NoReturn:
 
 
 def explain(error: ValidationError) -> str:
-    """Return what is wrong and where, without any value of the input."""
+    """Return what is wrong and under which names, without any value of the input."""
     problems = error.errors(include_input=False, include_url=False)
     shown = [_problem(problem) for problem in problems[:_SHOWN]]
     more = [f"and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
-    return printable("; ".join(shown + more))
+    return printable("; ".join(shown + more)[:_LONGEST])
 
 
 def _problem(problem: Any) -> str:

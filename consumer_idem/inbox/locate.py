@@ -8,7 +8,7 @@ from typing import Any
 import pydantic_core
 
 from consumer_idem.errors import DeclarationError
-from consumer_idem.inbox.key import id_text, utf8
+from consumer_idem.inbox.key import id_text, printable, utf8
 from consumer_idem.inbox.reading import Unidentifiable
 from consumer_idem.message import Message
 
@@ -78,7 +78,7 @@ def fields(*paths: str) -> Locator:
 
 
 def _named(name: str, what: str) -> str:
-    if not name or (what == "field" and "" in name.split(".")):
+    if not name or printable(name) != name or (what == "field" and "" in name.split(".")):
         raise DeclarationError(f"{what}({name!r}) is not the name of a {what}.")
     return name
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import types
+import typing
 from collections.abc import Mapping
 from decimal import Decimal
 from difflib import get_close_matches
@@ -14,6 +15,7 @@ from pydantic.fields import FieldInfo
 from consumer_idem.errors import DeclarationError
 from consumer_idem.inbox.locate import MISSING
 
+_ALIASES = tuple({typing_extensions.TypeAliasType, getattr(typing, "TypeAliasType", typing_extensions.TypeAliasType)})
 _PLAIN_FACTORIES = (list, dict, set, tuple, frozenset, str, int, bytes, Decimal)
 
 
@@ -50,8 +52,8 @@ def alternatives(annotation: Any) -> tuple[Any, ...]:
     """Return the types that `annotation` allows, with aliases, metadata and None taken off."""
     if isinstance(annotation, NewType):
         return alternatives(annotation.__supertype__)
-    if isinstance(annotation, typing_extensions.TypeAliasType):
-        return alternatives(annotation.__value__)
+    if _is_alias(annotation):
+        return alternatives(_aliased(annotation))
     if isinstance(annotation, TypeVar):
         bounds = annotation.__constraints__ or (annotation.__bound__ or Any,)
         return tuple(found for bound in bounds for found in alternatives(bound))
@@ -61,6 +63,15 @@ def alternatives(annotation: Any) -> tuple[Any, ...]:
     if origin in (Union, types.UnionType):
         return tuple(found for member in get_args(annotation) for found in alternatives(member))
     return () if annotation in (None, type(None), MISSING) else (annotation,)
+
+
+def _is_alias(annotation: Any) -> bool:
+    return isinstance(get_origin(annotation) or annotation, _ALIASES)
+
+
+def _aliased(annotation: Any) -> Any:
+    value, args = (get_origin(annotation) or annotation).__value__, get_args(annotation)
+    return value[args] if args else value
 
 
 def declared_fields(kind: Any) -> Mapping[str, Declared] | None:
@@ -73,7 +84,7 @@ def declared_fields(kind: Any) -> Mapping[str, Declared] | None:
     if dataclasses.is_dataclass(kind):
         return _of_dataclass(kind)
     if is_typeddict(kind) or typing_extensions.is_typeddict(kind):
-        hints = get_type_hints(kind, include_extras=True)
+        hints = _hints(kind)
         return {name: Declared(annotation=hint) for name, hint in hints.items()}
     return None
 
@@ -81,8 +92,15 @@ def declared_fields(kind: Any) -> Mapping[str, Declared] | None:
 def _of_dataclass(kind: type) -> Mapping[str, Declared]:
     if hasattr(kind, "__pydantic_fields__"):
         return {name: _from_pydantic(info, tracked=False) for name, info in kind.__pydantic_fields__.items()}
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _hints(kind)
     return {entry.name: _from_dataclass(entry, hints[entry.name]) for entry in dataclasses.fields(kind)}
+
+
+def _hints(kind: type) -> Mapping[str, Any]:
+    try:
+        return get_type_hints(kind, include_extras=True)
+    except NameError as error:
+        raise DeclarationError(f"{type_name(kind)} names a type that cannot be found: {error}. Declare it at module level.") from error
 
 
 def _from_dataclass(entry: "dataclasses.Field[Any]", annotation: Any) -> Declared:
@@ -140,8 +158,8 @@ def _hint(name: str, known: Mapping[str, Declared]) -> str:
 def _nullable(annotation: Any) -> bool:
     if isinstance(annotation, NewType):
         return _nullable(annotation.__supertype__)
-    if isinstance(annotation, typing_extensions.TypeAliasType):
-        return _nullable(annotation.__value__)
+    if _is_alias(annotation):
+        return _nullable(_aliased(annotation))
     origin = get_origin(annotation)
     if origin in (Annotated, Required, NotRequired):
         return _nullable(get_args(annotation)[0])

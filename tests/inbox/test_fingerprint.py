@@ -22,6 +22,7 @@ from consumer_idem.errors import DeclarationError
 from consumer_idem.inbox.canonical import WITHOUT_FLOATS
 from consumer_idem.inbox.kinds import kind_of
 from consumer_idem.inbox.locate import walk
+from consumer_idem.inbox.shape import resolve
 from consumer_idem.inbox.source import Fingerprint, Reading, Source, fields, header
 from consumer_idem.inbox.source import field as in_field
 from tests.inbox.payments import Payment, message, payment, read, refused, source
@@ -336,6 +337,7 @@ class Weight:
 
 Cents = NewType("Cents", int)
 Alias = TypeAliasType("Alias", dict[str, Decimal | None])
+Listed = TypeAliasType("Listed", list[T], type_params=(T,))
 
 
 class Everything(BaseModel):
@@ -349,6 +351,7 @@ class Everything(BaseModel):
     weight: Weight | None = None
     cents: Cents = Cents(0)
     alias: Alias = {}
+    listed: Listed[int] = []
     constrained: Annotated[Decimal, Field(gt=0)] | None = None
     secret: SecretStr | None = None
     secrets: Secret[list[int]] | None = None
@@ -375,6 +378,7 @@ class Everything(BaseModel):
         ("cents", "number"),
         ("alias", "map<text, number>"),
         ("alias.a", "number"),
+        ("listed", "[number]"),
         ("constrained", "number"),
         ("secret", "text"),
         ("secrets", "[number]"),
@@ -483,6 +487,15 @@ def test_a_wrong_fingerprint_is_refused_with_the_field_named(declare, says):
         declare()
 
     assert says in str(refusal.value)
+
+
+def test_a_type_that_cannot_be_found_is_named():
+    @dataclass
+    class Here:
+        later: "Elsewhere"  # type: ignore[name-defined]  # noqa: F821 - what is to be refused
+
+    with pytest.raises(DeclarationError, match="Elsewhere"):
+        resolve(Here, "later")
 
 
 def test_floats_are_allowed_by_name():

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, NotRequired
+from typing import Any, Literal, NotRequired
 from uuid import UUID, uuid4
 
 import pytest
@@ -340,6 +340,13 @@ def test_many_errors_are_cut():
     )
 
 
+def test_a_long_error_is_cut():
+    class Chosen(Payment):
+        account: Literal[tuple(f"choice-{number}" for number in range(300))]  # type: ignore[valid-type]
+
+    assert len(refused(source(Chosen), message(payment())).error) == 1000
+
+
 def dict_of_numbers() -> type[BaseModel]:
     class Numbers(BaseModel):
         payment_id: str
@@ -451,6 +458,7 @@ def typed(message_id: Any = field("id"), fingerprint: Any = Fingerprint("id"), *
         (lambda: fields(), "names no field"),
         (lambda: fields("a", "a"), "names 'a' twice"),
         (lambda: field("a..b"), "is not the name of a field"),
+        (lambda: header("a\0"), "is not the name of a header"),
         (lambda: header(""), "is not the name of a header"),
     ],
 )
