@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from uuid import uuid4
 
@@ -114,29 +115,23 @@ class Runtime:
 
     async def run(self, stop: asyncio.Event, *, relay: bool, first_start: FirstStart, new_scope: bool) -> None:
         """Consume, and relay if asked, until `stop` is set; then finish what is open and close."""
-        processor = await self.open(new_scope=new_scope)
-        worker = self._worker(processor, first_start)
-        relaying = await self.start_relay() if relay else None
-        try:
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self.close)
+            processor = await self.open(new_scope=new_scope)
+            if relay:
+                undo.push_async_callback((await self.start_relay()).stop)
+            worker = self._worker(processor, first_start)
             await worker.start(sorted({handler.topic for handler in self.handlers}))
+            undo.push_async_callback(worker.stop)
             await stop.wait()
-        finally:
-            await worker.stop()
-            if relaying is not None:
-                await relaying.stop()
-            await self.close()
 
     async def relay(self, stop: asyncio.Event) -> None:
         """Publish the outbox until `stop` is set; then close."""
-        try:
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self.close)
             await self.open_database()
-            relaying = await self.start_relay()
-            try:
-                await stop.wait()
-            finally:
-                await relaying.stop()
-        finally:
-            await self.close()
+            undo.push_async_callback((await self.start_relay()).stop)
+            await stop.wait()
 
     def _worker(self, processor: Processor, first_start: FirstStart) -> Worker:
         subscriber = self._subscriber()

@@ -34,14 +34,14 @@ def masked(text: str) -> str:
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Return what was given as `extra`."""
+    """Return what was given as `extra`, masked before any quoting that a pattern would not see through."""
     return {name: _plain(value) for name, value in vars(record).items() if name not in _USUAL}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return "/".join(map(str, value))
-    return value if isinstance(value, int | float | bool) or value is None else str(value)
+    return value if isinstance(value, int | float | bool) or value is None else masked(str(value))
 
 
 class FieldsFormatter(logging.Formatter):
@@ -62,7 +62,7 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return one line."""
         entry = {"time": _time(record), "level": record.levelname.lower(), "logger": record.name, "message": masked(record.getMessage())}
-        entry |= {name: masked(value) if isinstance(value, str) else value for name, value in fields_of(record).items()}
+        entry |= fields_of(record)
         if record.exc_info:
             entry["exception"] = masked(self.formatException(record.exc_info))
         return json.dumps(entry, ensure_ascii=False)

@@ -30,7 +30,7 @@ def list_(
 
     entries = asyncio.run(_newest(settings_of(database, schema), reason, limit))
     if as_json:
-        typer.echo(told.as_json(entries))
+        typer.echo(told.as_json([dict(entry) for entry in entries]))
         return
     for entry in entries:
         typer.echo(f"{told.entry_line(entry)} Message {entry['message_id'] or 'without a known id'}.")

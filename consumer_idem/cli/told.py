@@ -1,7 +1,7 @@
 """Rows in words, for people and as JSON."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -42,7 +42,7 @@ def as_objects(histories: Sequence[History]) -> str:
 
 
 def as_json(value: Any) -> str:
-    """Return `value`, rows included, as indented JSON; times in ISO 8601, what is not text as its text."""
+    """Return `value` as indented JSON; times in ISO 8601, what is not text as its text."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=_json)
 
 
@@ -58,9 +58,7 @@ def _object(history: History) -> dict[str, Any]:
 
 
 def _json(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat()
-    return dict(value) if isinstance(value, Mapping) else str(value)
+    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else str(value)
 
 
 def _line(name: str, text: str) -> str:

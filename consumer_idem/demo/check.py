@@ -25,6 +25,9 @@ class Entry(NamedTuple):
     fields: tuple[str, ...]
     value: bytes | None
 
+    def __str__(self) -> str:
+        return f"{self.reason} {self.message_id or self.value!r}"
+
 
 class Record(NamedTuple):
     """A record on the output topic; one that came twice under the same id is one."""

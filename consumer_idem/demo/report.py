@@ -37,7 +37,7 @@ class Report:
     def sentence(self) -> str:
         """The result in one sentence."""
         if self.kept:
-            return f"Every message had its effect exactly once, {self.killed_workers} killed worker notwithstanding ({self.seconds:.1f} s)."
+            return f"Each payment took effect once, although a worker was killed half-way. ({self.seconds:.1f} s)"
         return f"The promise was broken: {self.verdict.lost} lost, {self.verdict.doubled} doubled, {self.verdict.wrong} wrong."
 
     def numbers(self) -> dict[str, Any]:
@@ -64,14 +64,14 @@ class Report:
     def lines(self) -> Iterator[Line]:
         """Yield the lines of the table."""
         workload, found, numbers = self.workload, self.found, self.numbers()
-        yield Line("messages sent, over 4 partitions", None, numbers["produced"])
-        yield Line("  of them exact duplicates, half on another partition", None, workload.duplicates)
-        yield Line("payments that took effect", len(workload.applied), len(found.effects))
-        yield Line("payments refused for lack of funds", len(workload.refused), len(found.refusals))
-        yield Line("same id, other amount: in quarantine", len(workload.conflicts), numbers["conflicts"])
-        yield Line("garbage: in quarantine", len(workload.garbage), numbers["undecodable"])
+        yield Line("messages sent", None, numbers["produced"])
+        yield Line("exact duplicates among them", None, workload.duplicates)
+        yield Line("payments applied", len(workload.applied), len(found.effects))
+        yield Line("payments refused, no funds", len(workload.refused), len(found.refusals))
+        yield Line("same id, other amount: quarantined", len(workload.conflicts), numbers["conflicts"])
+        yield Line("garbage: quarantined", len(workload.garbage), numbers["undecodable"])
         yield Line("records published", len(workload.applied), len(found.records))
-        yield Line("money left on all accounts", sum(workload.balances_after().values()), sum(found.balances.values()))
+        yield Line("money left on the accounts", sum(workload.balances_after().values()), sum(found.balances.values()))
         yield Line("workers killed half-way", None, self.killed_workers)
         yield Line("lost", 0, self.verdict.lost)
         yield Line("doubled", 0, self.verdict.doubled)

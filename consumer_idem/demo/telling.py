@@ -4,6 +4,7 @@ import json
 import sys
 from typing import Any, Self
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -59,7 +60,7 @@ def print_json(report: Report) -> None:
 def print_table(report: Report) -> None:
     """Print a table on standard output, then what is wrong, if anything is."""
     console = Console(file=sys.stdout, highlight=False)
-    table = Table(title="What went in, and what came of it", title_justify="left", show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, title="What was sent, and what came of it", title_justify="left")
     table.add_column("")
     table.add_column("expected", justify="right")
     table.add_column("found", justify="right")
@@ -67,7 +68,6 @@ def print_table(report: Report) -> None:
     for line in report.lines():
         table.add_row(line.what, _number(line.expected), _number(line.found), _mark(line.expected, line.found))
     console.print(table)
-    console.print()
     for problem in report.verdict.problems:
         console.print(problem, style="red", markup=False)
     console.print(report.sentence, style="green" if report.kept else "bold red", markup=False)

@@ -1,0 +1,28 @@
+"""Apps for the command line to find."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+from consumer_idem.app import App
+from consumer_idem.outcome import Rejected
+from tests.shop import PaymentRequested, checkout
+
+TOPIC = os.environ.get("CLI_TOPIC", "cli.requested")
+APPLIED = os.environ.get("CLI_APPLIED", "cli.applied")
+
+app = App(group="cli")
+not_an_app = {"group": "cli"}
+
+
+@app.handler(TOPIC, source=checkout(), name="apply-payment")
+async def apply(payment: PaymentRequested, tx: Any) -> Rejected | None:
+    if payment.note == "hang":
+        Path(os.environ["TEST_FOLDER"], "hanging").touch()
+        await asyncio.Event().wait()
+    if payment.note == "refuse":
+        return Rejected("insufficient-funds", {"missing": 3})
+    await tx.execute("INSERT INTO payment VALUES ($1, $2, $3)", payment.payment_id, payment.account, payment.amount)
+    tx.publish(APPLIED, key=payment.account, value={"payment_id": payment.payment_id})
+    return None

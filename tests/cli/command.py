@@ -1,0 +1,39 @@
+"""Running `consumer-idem` as a user does: a process of its own, without the settings of this one."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Result:
+    status: int | None
+    out: str
+    err: str
+
+
+def clean_environment(env: Mapping[str, str] | None = None) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CONSUMER_IDEM_")}
+    return {**kept, "PYTHONPATH": str(ROOT), "COLUMNS": "200", "NO_COLOR": "1", **(env or {})}
+
+
+async def command(*arguments: str, cwd: Path | str = ROOT, env: Mapping[str, str] | None = None, program: str = "consumer_idem.cli") -> Result:
+    """Run it to its end."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        program,
+        *arguments,
+        cwd=cwd,
+        env=clean_environment(env),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    return Result(process.returncode, out.decode(), err.decode())
