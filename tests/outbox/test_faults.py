@@ -1,7 +1,6 @@
 """The faults of section C that one process can provoke; those of processes, brokers and the network are in their own files."""
 
 import asyncio
-import os
 import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -215,7 +214,8 @@ async def _fetched(connection: asyncpg.Connection) -> int:
 
 async def test_c13_a_listener_that_is_cut_costs_a_poll_and_nothing_else(scene: Scene, topic: MakeTopic) -> None:
     name = topic()
-    kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'consumer_idem listener' AND datname = current_database()"
+    listeners = "pg_stat_activity WHERE application_name = 'consumer_idem listener' AND datname = current_database()"
+    kill = f"SELECT count(pg_terminate_backend(pid)) FROM {listeners}"
     async with scene.relay():
         await eventually(lambda: scene.connection.fetchval("SELECT bool_and(idle) FROM idem.outbox_relay"))
         assert await scene.connection.fetchval(kill) == 1
@@ -261,7 +261,7 @@ async def test_c14_the_outbox_of_a_restored_dump_is_published(scene: Scene, topi
         pytest.skip("no pg_dump here")
     for number in range(10):
         await scene.add(record(name, number))
-    dump = await asyncio.to_thread(subprocess.run, [tools / "pg_dump", dsn], check=True, capture_output=True, env={**os.environ})
+    dump = await asyncio.to_thread(subprocess.run, [tools / "pg_dump", dsn], check=True, capture_output=True)
     await asyncio.to_thread(
         subprocess.run, [tools / "psql", "-q", "-v", "ON_ERROR_STOP=1", empty_dsn], check=True, input=dump.stdout, capture_output=True
     )

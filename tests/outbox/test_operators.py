@@ -1,5 +1,5 @@
 import asyncpg
-from pytest import fixture
+import pytest
 
 from consumer_idem.outbox.operators import OutboxDesk, Status
 from consumer_idem.outbox.table import Outbox
@@ -11,7 +11,7 @@ from tests.outbox.scene import record
 desk = OutboxDesk()
 
 
-@fixture
+@pytest.fixture
 async def ids(connection: asyncpg.Connection) -> list[int]:
     """Records 1 to 6: one parked, one behind it, one of another key, one of a held topic, one of a run, one without a key."""
     records = [record("t", 1), record("t", 2, headers=[("h", None)]), record("t", 3, key="other"), record("u", 4), record("t", 5, key="r")]
