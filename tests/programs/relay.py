@@ -1,4 +1,4 @@
-"""A relay process for tests: `python -m tests.programs.relay DSN BOOTSTRAP`. Its lease is that of RELAY_LEASE, in seconds."""
+"""A relay process for tests: `python -m tests.programs.relay DSN BOOTSTRAP`. RELAY_LEASE is its lease in seconds, RELAY_BATCH its largest flight."""
 
 import asyncio
 import logging
@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from consumer_idem.kafka.confluent_publisher import ConfluentPublisher
 from consumer_idem.outbox.relay import Relay, RelaySettings
+from consumer_idem.outbox.window import Limits
 from consumer_idem.postgres.asyncpg import AsyncpgDatabase
 from consumer_idem.postgres.listen import AsyncpgListener
 
@@ -19,7 +20,8 @@ async def main(dsn: str, bootstrap: str) -> None:
     _skew_clock(float(os.environ.get("CLOCK_SKEW", "0")))
     database, publisher = AsyncpgDatabase(dsn, max_size=4), ConfluentPublisher(bootstrap, options={"reconnect.backoff.max.ms": 500})
     await publisher.start()
-    settings = RelaySettings(lease=timedelta(seconds=float(os.environ.get("RELAY_LEASE", "2"))))
+    lease, batch = timedelta(seconds=float(os.environ.get("RELAY_LEASE", "2"))), int(os.environ.get("RELAY_BATCH", "2000"))
+    settings = RelaySettings(lease=lease, limits=Limits(batch=batch))
     relay = Relay(database, publisher, listener=AsyncpgListener(dsn), settings=settings)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, relay.loop.stop)
     print(f"relay {relay.owner}", flush=True)
