@@ -160,9 +160,14 @@ class MakeTopic(Protocol):
 @pytest.fixture(scope="session")
 def kafka_admin(kafka: str) -> Any:
     """A confluent_kafka AdminClient of the run's broker."""
+    return admin_of(kafka)
+
+
+def admin_of(bootstrap: str) -> Any:
+    """A confluent_kafka AdminClient that does not write to the terminal when its broker is gone."""
     from confluent_kafka.admin import AdminClient
 
-    return AdminClient({"bootstrap.servers": kafka})
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from consumer_idem.testing.services.ports import free_port
 from consumer_idem.testing.services.postgres import PostgresServer
 from consumer_idem.testing.services.process import ServiceFailed, ServiceProcess
 from consumer_idem.testing.services.small_broker import SmallBroker
-from tests.conftest import MakeTopic, Services, make_topic
+from tests.conftest import MakeTopic, Services, admin_of, make_topic
 
 
 def until(condition: Callable[[], bool], timeout: float = 10) -> None:
@@ -134,17 +134,15 @@ def test_a_topic_has_the_configuration_it_was_given(topic: MakeTopic, kafka_admi
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_kafka_keeps_its_topics_when_it_is_killed_and_paused_and_starts_again(services: Services) -> None:
-    from confluent_kafka.admin import AdminClient
-
     broker = services.kafka()
     address = ("127.0.0.1", broker.port)
-    make_topic(AdminClient({"bootstrap.servers": broker.bootstrap}), "kept", 2, {})
+    make_topic(admin_of(broker.bootstrap), "kept", 2, {})
 
     broker.kill9()
     assert not kafka_ready.knows_itself(address)
     broker.start()
     assert kafka_ready.does_everything(address)
-    assert len(AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics("kept", timeout=10).topics["kept"].partitions) == 2
+    assert len(admin_of(broker.bootstrap).list_topics("kept", timeout=10).topics["kept"].partitions) == 2
 
     broker.pause()
     assert not kafka_ready.knows_itself(address)
