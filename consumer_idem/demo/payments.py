@@ -4,11 +4,8 @@ from decimal import Decimal
 
 from pydantic import BaseModel
 
-from consumer_idem.app import App
+from consumer_idem import App, Fingerprint, Rejected, Source, Tx, field
 from consumer_idem.demo.names import Names
-from consumer_idem.inbox.source import Fingerprint, Source, field
-from consumer_idem.outcome import Rejected
-from consumer_idem.transaction.tx import Tx
 
 names = Names.of_this_process()
 

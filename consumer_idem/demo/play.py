@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import suppress
 
 from consumer_idem.demo.report import Report
 from consumer_idem.demo.services import Services, open_services
@@ -45,4 +46,6 @@ async def _keep(services: Services, teller: Teller) -> None:
     teller.say(f"Kept: topics {names.requested} and {names.applied}, PostgreSQL schemas {names.shop} and {names.library}.")
     if services.own:
         teller.say(f"PostgreSQL: {services.dsn}\nKafka: {services.kafka}\nCtrl-C ends both.")
-        await asyncio.Event().wait()
+        # Ctrl-C cancels this task; the run itself was done before.
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()

@@ -22,7 +22,9 @@ def clean_environment(env: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), "COLUMNS": "200", "NO_COLOR": "1", **(env or {})}
 
 
-async def command(*arguments: str, cwd: Path | str = ROOT, env: Mapping[str, str] | None = None, program: str = "consumer_idem.cli") -> Result:
+async def command(
+    *arguments: str, cwd: Path | str = ROOT, env: Mapping[str, str] | None = None, program: str = "consumer_idem.cli"
+) -> Result:
     """Run it to its end."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,

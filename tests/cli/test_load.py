@@ -41,7 +41,9 @@ def test_what_is_not_module_colon_app_is_refused(folder: Path, path: str) -> Non
         load(path)
 
 
-@pytest.mark.parametrize(("path", "missing"), [("nowhere:app", "nowhere"), ("nowhere.inner:app", "nowhere"), ("email.nowhere:app", "email.nowhere")])
+@pytest.mark.parametrize(
+    ("path", "missing"), [("nowhere:app", "nowhere"), ("nowhere.inner:app", "nowhere"), ("email.nowhere:app", "email.nowhere")]
+)
 def test_a_module_that_is_not_there_is_named_with_the_folder(folder: Path, path: str, missing: str) -> None:
     with pytest.raises(AppNotFound) as refused:
         load(path)
@@ -74,7 +76,7 @@ def test_a_wrong_declaration_is_told_in_its_own_words(folder: Path) -> None:
 def test_a_missing_attribute_suggests_the_apps_of_the_module(folder: Path) -> None:
     (folder / "shop_other.py").write_text(APP)
 
-    with pytest.raises(AppNotFound, match="no 'app'.*Did you mean shop_other:payments?"):
+    with pytest.raises(AppNotFound, match=r"no 'app'.*Did you mean shop_other:payments\?"):
         load("shop_other:app")
 
 

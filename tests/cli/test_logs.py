@@ -11,7 +11,9 @@ from consumer_idem.message import Partition, Position
 
 
 def record(message: str, *args: object, raised: BaseException | None = None, **extra: object) -> logging.LogRecord:
-    made = logging.LogRecord("consumer_idem.consumer.lane", logging.INFO, "lane.py", 1, message, args, raised and (type(raised), raised, None))
+    made = logging.LogRecord(
+        "consumer_idem.consumer.lane", logging.INFO, "lane.py", 1, message, args, raised and (type(raised), raised, None)
+    )
     made.created = 1.5
     vars(made).update(extra)
     return made

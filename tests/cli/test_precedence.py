@@ -33,7 +33,9 @@ def plain(settings: Settings, name: str) -> Any:
 
 @pytest.mark.parametrize("name", PLACES)
 @pytest.mark.parametrize("places", [("flag", "app", "env", "file"), ("app", "env", "file"), ("env", "file"), ("file",)])
-def test_the_first_place_that_says_something_counts(name: str, places: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_place_that_says_something_counts(
+    name: str, places: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     variable, form = PLACES[name]
     if "file" in places:
         (folder / ".env").write_text(f"{variable}={form.format('file')}\n")

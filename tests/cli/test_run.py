@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -26,13 +25,12 @@ class Place:
     kafka: str
     requested: str
     applied: str
-    folder: Path
     supervisor: Supervisor
     connection: asyncpg.Connection
 
     async def start(self, *arguments: str, dsn: str | None = None) -> Child:
         env = {**clean_environment(), "CLI_TOPIC": self.requested, "CLI_APPLIED": self.applied, "CONSUMER_IDEM_DATABASE": dsn or self.dsn}
-        env |= {"CONSUMER_IDEM_SESSION_TIMEOUT": "6", "CONSUMER_IDEM_IDLE_IN_TRANSACTION_TIMEOUT": "5", "TEST_FOLDER": str(self.folder)}
+        env |= {"CONSUMER_IDEM_SESSION_TIMEOUT": "6", "CONSUMER_IDEM_IDLE_IN_TRANSACTION_TIMEOUT": "5"}
         return await self.supervisor.start("-m", "consumer_idem.cli", *arguments, "--kafka", self.kafka, env=env)
 
     async def run(self, *arguments: str, dsn: str | None = None) -> Child:
@@ -50,11 +48,11 @@ class Place:
 
 
 @pytest.fixture
-async def place(dsn: str, kafka: str, topic: MakeTopic, tmp_path: Path) -> AsyncIterator[Place]:
+async def place(dsn: str, kafka: str, topic: MakeTopic) -> AsyncIterator[Place]:
     connection = await asyncpg.connect(dsn)
     await connection.execute(TABLES)
     async with Supervisor() as supervisor:
-        yield Place(dsn, kafka, topic(1), topic(1), tmp_path, supervisor, connection)
+        yield Place(dsn, kafka, topic(1), topic(1), supervisor, connection)
     await connection.close()
 
 
@@ -73,7 +71,7 @@ async def test_run_applies_and_ends_in_order_at_ctrl_c(place: Place) -> None:
 async def test_the_second_ctrl_c_ends_at_once(place: Place) -> None:
     place.send("4711", note="hang")
     worker = await place.run()
-    await eventually((place.folder / "hanging").exists, timeout=60)
+    await worker.line("hanging", timeout=60)
     worker.interrupt()
     await worker.line("stopping")
     worker.interrupt()

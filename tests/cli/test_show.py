@@ -1,7 +1,6 @@
 """`consumer-idem show` and `consumer-idem quarantine`: what happened to a message."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
@@ -14,7 +13,7 @@ from tests.shop import TABLES, payment
 
 
 @pytest.fixture
-async def settled(dsn: str) -> AsyncIterator[str]:
+async def settled(dsn: str) -> str:
     """A database in which some messages were handled, and nothing was published yet."""
     connection = await asyncpg.connect(dsn)
     await connection.execute(TABLES)
@@ -31,7 +30,7 @@ async def settled(dsn: str) -> AsyncIterator[str]:
         ]
     )
     await app.close()
-    yield dsn
+    return dsn
 
 
 async def show(dsn: str, *arguments: str) -> Result:
