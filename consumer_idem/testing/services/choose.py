@@ -1,7 +1,7 @@
 """Which PostgreSQL and which Kafka this machine offers, best first; the first that starts is taken."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Protocol, TypeVar
 
@@ -80,12 +80,12 @@ class ExternalKafka:
 
 def open_postgres() -> Postgres:
     """Start the PostgreSQL of this machine: CONSUMER_IDEM_TEST_DSN, else a container, else a server of our own."""
-    return _first(_postgres_choices())
+    return first_that_starts(_postgres_choices())
 
 
 def open_kafka() -> Kafka:
     """Start the Kafka of this machine: CONSUMER_IDEM_TEST_KAFKA, else a container, else Kafka's jars, else the small broker."""
-    return _first(_kafka_choices())
+    return first_that_starts(_kafka_choices())
 
 
 def _postgres_choices() -> Iterator[Callable[[], Postgres]]:
@@ -118,7 +118,8 @@ class _Startable(Protocol):
 _Service = TypeVar("_Service", bound=_Startable)
 
 
-def _first(choices: Iterator[Callable[[], _Service]]) -> _Service:
+def first_that_starts(choices: Iterable[Callable[[], _Service]]) -> _Service:
+    """Start one after the other until one starts, and return it; raise ServiceFailed with what each said if none does."""
     refusals: list[str] = []
     for choice in choices:
         with ExitStack() as undo:
