@@ -13,8 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 _PATIENCE = 5.0
@@ -77,16 +76,6 @@ class Keeper:
 
 keeper = Keeper()
 """The keeper of this process."""
-
-
-@contextmanager
-def kept_folder(folder: Path) -> Iterator[Path]:
-    """Keep `folder` for the time of the block, and remove it at its end."""
-    keeper.keep_folder(folder)
-    try:
-        yield folder
-    finally:
-        keeper.remove_folder(folder)
 
 
 def _remove(folder: Path) -> None:
