@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from consumer_idem.consumer.handler import Handler, RetryPolicy
 from consumer_idem.consumer.lane import FirstStart
@@ -12,9 +12,11 @@ from consumer_idem.inbox.source import Source
 from consumer_idem.message import Message
 from consumer_idem.outcome import Outcome
 from consumer_idem.ports import Database, Publisher, Subscriber
-from consumer_idem.runtime import Runtime
-from consumer_idem.settings import Settings, settings_from
 from consumer_idem.signals import stopping_on_signals
+
+if TYPE_CHECKING:
+    from consumer_idem.runtime import Runtime
+    from consumer_idem.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 
@@ -32,7 +34,7 @@ class App:
         group: str,
         database: str | Database | None = None,
         kafka: str | None = None,
-        settings: Settings | None = None,
+        settings: "Settings | None" = None,
         subscriber: Callable[[], Subscriber] | None = None,
         publisher: Callable[[], Publisher] | None = None,
     ) -> None:
@@ -45,7 +47,7 @@ class App:
         self._settings = settings
         self._subscriber = subscriber
         self._publisher = publisher
-        self._runtime: Runtime | None = None
+        self._runtime: "Runtime | None" = None
         self._stop: asyncio.Event | None = None
 
     # Declaring
@@ -110,9 +112,13 @@ class App:
 
     # Running
 
-    def runtime(self, flags: Mapping[str, Any] | None = None) -> Runtime:
+    def runtime(self, flags: Mapping[str, Any] | None = None) -> "Runtime":
         """Return the wired parts; made at the first call. `flags` are settings that go before what the App was given."""
         if self._runtime is None:
+            # Here, so that declaring handlers does not load the database driver and the settings: twice the import time.
+            from consumer_idem.runtime import Runtime
+            from consumer_idem.settings import settings_from
+
             flags = flags or {}
             self._refuse_to_replace(flags)
             given = {"database": self._database if isinstance(self._database, str) else None, "kafka": self._kafka}

@@ -48,11 +48,7 @@ class Runtime:
         subscriber: Callable[[], Subscriber] | None,
         publisher: Callable[[], Publisher] | None,
     ) -> None:
-        if settings.idle_in_transaction_timeout >= settings.session_timeout:
-            raise DeclarationError(
-                f"idle_in_transaction_timeout ({settings.idle_in_transaction_timeout}) must be below session_timeout "
-                f"({settings.session_timeout}): else a stopped worker's locks block its successor."
-            )
+        _check(settings)
         self.group = group
         self.handlers = handlers
         self.settings = settings
@@ -83,7 +79,12 @@ class Runtime:
     def tables(self) -> Tables:
         """Return the tables that a transaction writes to."""
         name = self.settings.schema_name
-        begin = Begin(schema=name, lock_timeout=self.settings.lock_timeout, idle_timeout=self.settings.idle_in_transaction_timeout)
+        begin = Begin(
+            schema=name,
+            lock_timeout=self.settings.lock_timeout,
+            idle_timeout=self.settings.idle_in_transaction_timeout,
+            statement_timeout=self.settings.statement_timeout,
+        )
         return Tables(self.database, begin, Inbox(name), Attempts(name), Quarantine(name), Outbox(name), name)
 
     async def _register(self, *, new_scope: bool) -> list[Route]:
@@ -175,3 +176,18 @@ class Relaying:
         await self._task
         await self._relay.close()
         await self._publisher.close()
+
+
+def _check(settings: Settings) -> None:
+    for name in ("idle_in_transaction_timeout", "statement_timeout"):
+        timeout = getattr(settings, name)
+        if timeout >= settings.session_timeout:
+            raise DeclarationError(
+                f"{name} ({timeout}) must be below session_timeout ({settings.session_timeout}): "
+                "else the transaction of a worker that was stopped blocks its successor."
+            )
+    if settings.lock_timeout >= settings.statement_timeout:
+        raise DeclarationError(
+            f"lock_timeout ({settings.lock_timeout}) must be below statement_timeout ({settings.statement_timeout}): "
+            "else waiting for another worker looks like a statement that fails."
+        )

@@ -50,6 +50,8 @@ class Settings(BaseSettings):
     """The longest wait for a key that another worker is handling."""
     idle_in_transaction_timeout: Duration = timedelta(seconds=10)
     """PostgreSQL ends a transaction whose worker is silent for so long; must be below session_timeout."""
+    statement_timeout: Duration = timedelta(seconds=20)
+    """PostgreSQL ends a statement that takes so long, also one that its worker never finished sending; below session_timeout."""
     drain_timeout: Duration = timedelta(seconds=10)
     """How long a worker that stops, or gives a partition back, may take to finish its transaction."""
     prepared_statements: bool = True

@@ -20,6 +20,7 @@ from consumer_idem.errors import DatabaseFailure, QuarantineFailed
 from consumer_idem.message import Message
 from consumer_idem.outcome import Outcome, Quarantined, Reason, Retry
 from consumer_idem.transaction.short import short
+from consumer_idem.transaction.silent import end_silent
 
 log = logging.getLogger(__name__)
 
@@ -166,6 +167,7 @@ class Processor:
         patience_over = now - course.unavailable_since > _PATIENCE.total_seconds() and self._last_commit > course.unavailable_since
         if patience_over and len(chunk) == 1:
             return await self._count(course, chunk[0], error, final=False)
+        await end_silent(self._tables.database, self._tables.schema, self._tables.begin.statement_timeout)
         delay = random.uniform(0, min(10.0, 0.05 * 2 ** min(course.unavailable, 10)))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(course.stopping.wait(), delay)

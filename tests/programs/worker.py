@@ -1,13 +1,12 @@
 """A worker process for tests: `python -m tests.programs.worker`, configured by the environment."""
 
 import asyncio
-import logging
 import os
-import sys
 from datetime import timedelta
 from typing import Any
 
 from consumer_idem.app import App
+from consumer_idem.cli.logs import set_up
 from consumer_idem.consumer.handler import RetryPolicy
 from tests.shop import PaymentRequested, checkout
 
@@ -39,7 +38,7 @@ def make_app() -> App:
 
 
 async def main() -> None:
-    logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(levelname)s %(name)s %(message)s")
+    set_up("info", as_json=False)
     app = make_app()
     print("ready", flush=True)
     await app.run(relay=os.environ.get("RELAY") == "1")

@@ -13,6 +13,12 @@ from consumer_idem.testing.supervisor import Child, Supervisor
 from tests.shop import TABLES
 
 
+_OPEN = """
+SELECT pid, state, wait_event, clock_timestamp() - xact_start, left(query, 60) FROM pg_stat_activity
+WHERE xact_start IS NOT NULL AND pid <> pg_backend_pid()
+"""
+
+
 @dataclass
 class Stage:
     """A topic, a database, and workers that come and go."""
@@ -35,6 +41,7 @@ class Stage:
             "CONSUMER_IDEM_CLIENT": self.client,
             "CONSUMER_IDEM_SESSION_TIMEOUT": "3",
             "CONSUMER_IDEM_IDLE_IN_TRANSACTION_TIMEOUT": "1.5",
+            "CONSUMER_IDEM_STATEMENT_TIMEOUT": "2",
             "CONSUMER_IDEM_LOCK_TIMEOUT": "1",
             "CONSUMER_IDEM_DRAIN_TIMEOUT": "3",
             "CONSUMER_IDEM_ENABLE_FAILPOINTS": "1",
@@ -71,7 +78,8 @@ class Stage:
                 while (found := await self.rows(sql)) != [wanted]:
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            pytest.fail(f"{sql} gives {found}, not {wanted}. The last worker said:\n{self.workers[-1].tail() if self.workers else ''}")
+            open_now = await self.rows(_OPEN)
+            pytest.fail(f"{open_now}\n{sql} gives {found}, not {wanted}. The last worker said:\n{self.workers[-1].tail() if self.workers else ''}")
 
     async def until_consumed(self, count: int, *, timeout: float = 60) -> None:
         """Wait until the progress of all partitions adds up to `count` messages."""
