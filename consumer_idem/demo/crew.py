@@ -70,8 +70,6 @@ class Crew:
 
 def _times(small_broker: bool) -> dict[str, str]:
     session = _SHORT_SESSION if small_broker else _SESSION
-    return {
-        "CONSUMER_IDEM_SESSION_TIMEOUT": str(session),
-        "CONSUMER_IDEM_IDLE_IN_TRANSACTION_TIMEOUT": str(session - 1),
-        "CONSUMER_IDEM_DRAIN_TIMEOUT": str(session - 1),
-    }
+    shorter = dict.fromkeys(("IDLE_IN_TRANSACTION_TIMEOUT", "STATEMENT_TIMEOUT", "DRAIN_TIMEOUT"), session - 1)
+    times = {"SESSION_TIMEOUT": session, **shorter, "LOCK_TIMEOUT": session - 2}
+    return {f"CONSUMER_IDEM_{name}": str(seconds) for name, seconds in times.items()}

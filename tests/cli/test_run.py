@@ -30,7 +30,6 @@ class Place:
 
     async def start(self, *arguments: str, dsn: str | None = None) -> Child:
         env = {**clean_environment(), "CLI_TOPIC": self.requested, "CLI_APPLIED": self.applied, "CONSUMER_IDEM_DATABASE": dsn or self.dsn}
-        env |= {"CONSUMER_IDEM_SESSION_TIMEOUT": "6", "CONSUMER_IDEM_IDLE_IN_TRANSACTION_TIMEOUT": "5"}
         return await self.supervisor.start("-m", "consumer_idem.cli", *arguments, "--kafka", self.kafka, env=env)
 
     async def run(self, *arguments: str, dsn: str | None = None) -> Child:
