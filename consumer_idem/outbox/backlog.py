@@ -84,7 +84,7 @@ class Backlog:
             await connection.execute(self._sql["unhold"], self._owner, topics)
 
     async def writers(self) -> Writers:
-        """Return the transactions that are adding records at this moment."""
+        """Return which transactions are adding records at this moment."""
         async with short(self._database, self._schema, script=self._sql["begin_read"]) as connection:
             (row,) = await connection.fetch(self._sql["writers"])
-        return Writers(row["server"], frozenset(row["writers"]))
+        return Writers(row["server"], row["last"], frozenset(row["writers"]))

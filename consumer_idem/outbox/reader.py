@@ -47,17 +47,22 @@ class Reader:
         return 0.0 if self._looking else max(0.0, self._read_at - now)
 
     async def watch(self) -> None:
-        """Find out who is adding records, if that would let the floor rise or the relay sleep."""
+        """Find out who is adding records, if that would let the floor rise or the relay sleep; no read may be under way."""
         now = time.monotonic()
         if self._nap.wants_writers or (self._floor.wants_writers and now >= self._writers_at):
             self._writers_at = now + _WRITERS
-            writers = await self._backlog.writers()
-            self._floor.observe(writers)
-            self._nap.observe(writers)
+            await self._look_at_writers()
+
+    async def _look_at_writers(self) -> None:
+        writers = await self._backlog.writers()
+        self._floor.observe(writers)
+        self._nap.observe(writers)
 
     async def read(self, shards: Collection[int]) -> Page:
         """Read what comes next for these shards, leaving out what is in memory, held, or does not fit."""
         self._looking = False
+        if self._floor.unknown:
+            await self._look_at_writers()
         self._left_out = self._window.full_topics
         started = time.monotonic()
         whole = started >= self._full_look_at

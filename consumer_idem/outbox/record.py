@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from consumer_idem.errors import RecordRefused
 from consumer_idem.message import Header
+from consumer_idem.uuids import uuid5
 
 RESERVED = frozenset({"ce_id", "ce_source", "ce_type", "ce_time", "ce_specversion"})
 """Headers that the relay writes from the record's own fields; twice in one message they would make it unidentifiable."""

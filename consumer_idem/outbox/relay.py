@@ -116,9 +116,9 @@ class Relay:
         await self._keep_shards()
         self._land()
         self._send()
-        await self._reader.watch()
         done = await self._settle_and_read()
         self._send()
+        await self._reader.watch()
         self._set_timer(self._next_turn_in())
         return done
 

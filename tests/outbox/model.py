@@ -20,7 +20,7 @@ import pytest
 
 from consumer_idem.errors import DatabaseFailure
 from consumer_idem.message import OutboxRecord
-from consumer_idem.outbox import flights, lease, reader, relay
+from consumer_idem.outbox import flights, horizon, lease, reader, relay
 from consumer_idem.outbox.lane import Backoff
 from consumer_idem.outbox.relay import Relay, RelaySettings
 from consumer_idem.outbox.shard import SHARDS, shard_of
@@ -208,7 +208,7 @@ class ModelConnection:
     def _unhold(self, *_: Any) -> None: ...
 
     def _writers(self) -> list[dict[str, Any]]:
-        return [{"server": 1, "writers": list(self._world.writing)}]
+        return [{"server": 1, "last": self._world.next_id - 1, "writers": list(self._world.writing)}]
 
 
 def _columns(row: Row) -> dict[str, Any]:
@@ -425,6 +425,7 @@ async def schedule(seed: int, monkeypatch: pytest.MonkeyPatch, plant: Callable[[
     simulation = Simulation(seed)
     for module in (relay, lease, reader, flights):
         monkeypatch.setattr(module, "time", _Clock(simulation))
+    monkeypatch.setattr(horizon, "_STEP", 1)
     if plant is not None:
         plant(simulation.world)
     await simulation.run()

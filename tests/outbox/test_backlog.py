@@ -123,6 +123,20 @@ async def test_open_transactions_that_add_are_seen_as_writers_until_they_end(hol
     assert len({each.server for each in (before, reading, adding, after)}) == 1
 
 
+async def test_the_last_id_taken_is_known_even_before_the_first_and_when_it_is_not_committed(
+    database: AsyncpgDatabase, connection: asyncpg.Connection
+) -> None:
+    backlog = Backlog(database, "idem", uuid4())
+    before = await backlog.writers()
+    transaction = connection.transaction()
+    await transaction.start()
+    await Outbox().add(connection, [record("t", 1), record("t", 2)])
+    adding = await backlog.writers()
+    await transaction.rollback()
+
+    assert [before.last, adding.last] == [0, 2]
+
+
 async def test_a_relay_that_is_not_heard_of_loses_its_shards_to_the_next(
     database: AsyncpgDatabase, holder: Holder, connection: asyncpg.Connection
 ) -> None:
