@@ -11,7 +11,7 @@ from tests.shop import PaymentRequested, checkout
 TOPIC = os.environ.get("CLI_TOPIC", "cli.requested")
 APPLIED = os.environ.get("CLI_APPLIED", "cli.applied")
 
-app = App(group="cli")
+app = App(group=TOPIC)
 not_an_app = {"group": "cli"}
 
 
