@@ -23,11 +23,11 @@ from consumer_idem.inbox.table import Inbox
 from consumer_idem.inbox.verdict import Conflict, Duplicate, Fresh, Held, Unverified, compare
 from consumer_idem.message import Message
 from consumer_idem.outbox.table import Outbox
-from consumer_idem.outcome import Outcome, Quarantined, Reason, Rejected, Retry, Skipped
+from consumer_idem.outcome import Applied, Outcome, Quarantined, Reason, Rejected, Retry, Skipped
 from consumer_idem.ports import Connection, Database, Fault
 from consumer_idem.quarantine.table import Quarantine
 from consumer_idem.transaction.begin import Begin
-from consumer_idem.transaction.tx import Unit
+from consumer_idem.transaction.unit import Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +107,23 @@ class Batch:
 
     async def _claim(self, connection: Connection, cases: list[Case]) -> None:
         """Claim the key of every identified message; give each its verdict, as far as it does not hang on a neighbour."""
+        identified = [case for case in cases if case.identified]
         firsts: dict[UUID, Case] = {}
-        for case in cases:
-            if case.identified:
-                first = firsts.setdefault(case.reading.key_hash, case)
-                case.first = None if first is case else first
+        for case in identified:
+            first = firsts.setdefault(case.reading.key_hash, case)
+            if first is not case:
+                case.first = first
         held = await self.tables.inbox.claim(connection, self.attempt, [claim_of(case) for case in firsts.values()])
         self._learn(held, firsts)
-        kept = {position: outcome for doubt in self.proven for position, outcome in doubt.outcomes.items()}
-        for case in cases:
-            if case.identified:
-                case.held = held.get(case.reading.key_hash) or (None if case.first is None else case.first.holding())
-                case.verdict = Fresh() if case.held is None else compare(case.held, case.holding(), case.under)
-            if kept:
+        for case in identified:
+            if held:
+                case.held = held.get(case.reading.key_hash)
+            if case.held is None and case.first is not None:
+                case.held = case.first.holding()
+            case.verdict = _FRESH if case.held is None else compare(case.held, case.holding(), case.under)
+        if self.proven:
+            kept = {position: outcome for doubt in self.proven for position, outcome in doubt.outcomes.items()}
+            for case in cases:
                 case.outcome = kept.get(case.message.position)
 
     def _learn(self, held: dict[UUID, Held], firsts: dict[UUID, Case]) -> None:
@@ -133,12 +137,12 @@ class Batch:
 
     async def _handle(self, caller: Caller, cases: list[Case]) -> None:
         """Give every message its outcome, in order, up to the first Retry."""
-        fresh = [case for case in cases if case.outcome is None and isinstance(case.verdict, Fresh)]
         if self.condemned is None:
-            await self._call(caller, fresh)
+            await self._call(caller, [case for case in cases if case.verdict is _FRESH and case.outcome is None])
         for case in cases:
-            case.outcome = case.outcome or self._without_handler(case)
-            if isinstance(case.outcome, Retry):
+            if case.outcome is None:
+                case.outcome = self._without_handler(case)
+            elif isinstance(case.outcome, Retry):
                 break
 
     async def _call(self, caller: Caller, fresh: list[Case]) -> None:
@@ -148,7 +152,8 @@ class Batch:
                 await caller.call_batch(list(neighbours))
                 continue
             for case in neighbours:
-                await failpoint.reached("handler.before")
+                if failpoint.active:
+                    await failpoint.reached("handler.before")
                 case.outcome = await caller.call(case)
                 if isinstance(case.outcome, Retry):
                     return
@@ -179,19 +184,25 @@ class Batch:
         await caller.synchronizer.before_commit()
         await caller.unit.flush()
         await failpoint.reached("flush.after")
-        claimed = [case for case in cases if isinstance(case.verdict, Fresh)]
-        dropped = [case.reading.key_hash for case in claimed if case.outcome is None or isinstance(case.outcome, Retry)]
-        statuses = [(case.reading.key_hash, status) for case in claimed if (status := _STATUS.get(type(case.outcome)))]
-        await tables.inbox.settle(connection, self.attempt, dropped, statuses)
-        refusals = [(case.reading.key_hash, case.outcome) for case in claimed if isinstance(case.outcome, Rejected)]
-        await tables.inbox.answer(connection, refusals)
-        await tables.quarantine.add(connection, [entry for case in settled if (entry := entry_of(case, self.group))])
-        await tables.inbox.repeat(connection, [repeat for case in settled if (repeat := repeat_of(case))])
-        await tables.outbox.add(connection, caller.records)
-        self.records = len(caller.records)
+        await self._settle_others(connection, [case for case in cases if type(case.outcome) is not Applied])
+        await tables.outbox.add(connection, caller.unit.records)
+        self.records = len(caller.unit.records)
         if self.lone:
             message = settled[0].message
             await tables.attempts.forget(connection, self.seal.slot(message), message.offset)
+
+    async def _settle_others(self, connection: Connection, cases: list[Case]) -> None:
+        """Write what the outcomes demand of messages that are not applied; what was applied has its claim and needs no more."""
+        inbox = self.tables.inbox
+        claimed = [case for case in cases if case.verdict is _FRESH]
+        dropped = [case.reading.key_hash for case in claimed if case.outcome is None or isinstance(case.outcome, Retry)]
+        statuses = [(case.reading.key_hash, status) for case in claimed if (status := _STATUS.get(type(case.outcome)))]
+        await inbox.settle(connection, self.attempt, dropped, statuses)
+        refusals = [(case.reading.key_hash, case.outcome) for case in claimed if isinstance(case.outcome, Rejected)]
+        await inbox.answer(connection, refusals)
+        settled = [case for case in cases if case.outcome is not None and not isinstance(case.outcome, Retry)]
+        await self.tables.quarantine.add(connection, [entry for case in settled if (entry := entry_of(case, self.group))])
+        await inbox.repeat(connection, [repeat for case in settled if (repeat := repeat_of(case))])
 
     async def _commit(self, connection: Connection, caller: Caller, cases: list[Case]) -> Result:
         outcomes = [case.outcome for case in cases if case.outcome is not None]
@@ -199,7 +210,7 @@ class Batch:
             await connection.commit()
         except CommitUnknown:
             settled = [(case, case.outcome) for case in cases if case.outcome is not None and not isinstance(case.outcome, Retry)]
-            standing = frozenset(case.reading.key_hash for case, _ in settled if isinstance(case.verdict, Fresh))
+            standing = frozenset(case.reading.key_hash for case, _ in settled if case.verdict is _FRESH)
             return InDoubt(self.attempt, standing, {case.message.position: outcome for case, outcome in settled}, caller.synchronizer)
         except DatabaseFailure as error:
             await caller.synchronizer.after_rollback()
@@ -218,4 +229,5 @@ class Batch:
         return Broken(str(error) if isinstance(error, CulpritUnknown) else describe(error))
 
 
+_FRESH = Fresh()
 _STATUS = {Rejected: "r", Quarantined: "q"}

@@ -8,15 +8,16 @@ from consumer_idem.consumer.case import Case, Item
 from consumer_idem.consumer.deadline import within
 from consumer_idem.consumer.handler import RetryPolicy
 from consumer_idem.errors import ConsumerIdemError, RetryLater
-from consumer_idem.outbox.record import PendingRecord
 from consumer_idem.outcome import Applied, Outcome, Quarantined, Reason, Rejected, Retry
 from consumer_idem.ports import Fault
 from consumer_idem.stored import stored_text
 from consumer_idem.transaction.synchronizer import Synchronizer
-from consumer_idem.transaction.tx import Tx, Unit, active
+from consumer_idem.transaction.tx import Tx, active
+from consumer_idem.transaction.unit import Unit
 
 _SAVEPOINT = "SAVEPOINT consumer_idem_lone"
 _UNDO = "ROLLBACK TO SAVEPOINT consumer_idem_lone"
+_APPLIED = Applied()
 
 
 class HandlerReturned(ConsumerIdemError):
@@ -58,25 +59,27 @@ class Caller:
     lone: bool
     retries: int
     synchronizer: Synchronizer = field(default_factory=Synchronizer)
-    records: list[PendingRecord] = field(default_factory=list)
     dropped: Synchronizer = field(default_factory=Synchronizer)
 
     async def call(self, case: Case) -> Outcome:
         """Call the handler for one message until it succeeds, refuses, asks for a retry, or has used up its attempts."""
         while True:
-            tx = self._tx(case)
+            tx, mark = self._tx(case), self.unit.mark()
             if self.lone:
                 await self.unit.connection.execute(_SAVEPOINT)
             try:
                 outcome = await self._run(case, tx)
             except Exception as error:
-                self.dropped.join(tx.synchronizer)
+                self.unit.undo_to(mark)
+                if tx.registered:
+                    self.dropped.join(tx.registered)
                 judged = await self._judge(case, tx, error)
                 if judged is not None:
                     return judged
                 case.read_again()
             else:
-                self._keep(tx)
+                if tx.registered:
+                    self.synchronizer.join(tx.registered)
                 return outcome
 
     async def call_batch(self, cases: Sequence[Case]) -> None:
@@ -84,7 +87,7 @@ class Caller:
         handler, source = cases[0].handler, cases[0].handler.source.name
         shared = Tx(self.unit, None, None, source)
         own = [self._tx(case) for case in cases]
-        items = [Item(case.payload, tx) for case, tx in zip(cases, own, strict=True)]
+        items = [Item(case.payload, case.message, tx) for case, tx in zip(cases, own, strict=True)]
         try:
             result = await self._handle(shared, handler.function(items, shared), handler.policy)
             if result is not None:
@@ -93,9 +96,9 @@ class Caller:
             raise self._broken(error) or CulpritUnknown(describe(error)) from error
         for case, item, tx in zip(cases, items, own, strict=True):
             tx.end()
-            case.outcome = item.rejection or Applied()
-            self._keep(tx)
-        self._keep(shared)
+            case.outcome = item.rejection or _APPLIED
+        if shared.registered:
+            self.synchronizer.join(shared.registered)
 
     def _tx(self, case: Case) -> Tx:
         return Tx(self.unit, case.message, case.reading.key_hash, case.handler.source.name)
@@ -105,10 +108,10 @@ class Caller:
         if not handler.batch:
             result = await self._handle(tx, handler.function(case.payload, tx), handler.policy)
         else:
-            item = Item(case.payload, tx)
+            item = Item(case.payload, case.message, tx)
             result = await self._handle(tx, handler.function([item], tx), handler.policy) or item.rejection
         if result is None:
-            return Applied()
+            return _APPLIED
         if isinstance(result, Rejected):
             return result
         raise HandlerReturned(f"Handler {handler.name!r} returned {type(result).__name__}: it must return None or Rejected.")
@@ -157,9 +160,3 @@ class Caller:
         if isinstance(error, RetryLater):
             return Retry(error.after)
         return Retry(policy.delay(self.retries)) if isinstance(error, policy.retry_on) else None
-
-    def _keep(self, tx: Tx) -> None:
-        if tx.writes:
-            self.unit.deferred.add(tx.writes)
-        self.records += tx.records
-        self.synchronizer.join(tx.synchronizer)

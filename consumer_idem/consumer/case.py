@@ -1,6 +1,6 @@
 """One message on its way through a batch, and what a batch handler sees of it."""
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
@@ -8,17 +8,28 @@ from consumer_idem.consumer.handler import Handler, Route
 from consumer_idem.inbox.fingerprint import Print
 from consumer_idem.inbox.source import Reading, Unreadable
 from consumer_idem.inbox.verdict import Held, Verdict
-from consumer_idem.message import Message
+from consumer_idem.message import Header, Message
 from consumer_idem.outcome import Outcome, Rejected
-from consumer_idem.transaction.tx import Tx
+from consumer_idem.transaction.tx import Tx, Value
 
 P = TypeVar("P")
 
 
 class Case:
-    """A message with all that is known about it so far in this transaction."""
+    """A message with all that is known about it so far in this transaction.
 
-    __slots__ = ("_reading", "_route", "failures", "first", "held", "message", "outcome", "payload", "topic", "unreadable", "verdict")
+    `reading` is what the source read of it, and is there only if it is `identified`: with a handler and an idempotency key.
+    `route` is its handler with its registered ids, and is there only if it is `routed`. There are thousands of cases at a time:
+    what they hold is plain attributes.
+    """
+
+    __slots__ = (
+        "failures", "first", "held", "identified", "message", "outcome", "payload", "reading", "route", "routed", "topic", "unreadable",
+        "verdict",
+    )  # fmt: skip
+
+    reading: Reading[Any]
+    route: Route
 
     def __init__(self, message: Message, topic: int, route: Route | None) -> None:
         self.message = message
@@ -30,37 +41,17 @@ class Case:
         self.outcome: Outcome | None = None
         self.payload: Any = None
         self.unreadable: Unreadable | None = None
-        self._route = route
-        self._reading: Reading[Any] | None = None
+        self.identified = False
+        self.routed = route is not None
         if route is not None:
+            self.route = route
             reading = route.read(message)
             if isinstance(reading, Unreadable):
                 self.unreadable = reading
             else:
-                self._reading = reading
+                self.identified = True
+                self.reading = reading
                 self.payload = reading.payload
-
-    @property
-    def identified(self) -> bool:
-        """Whether the message has a handler and an idempotency key."""
-        return self._reading is not None
-
-    @property
-    def routed(self) -> bool:
-        """Whether the message has a handler."""
-        return self._route is not None
-
-    @property
-    def reading(self) -> Reading[Any]:
-        """What the source read of the message."""
-        assert self._reading is not None
-        return self._reading
-
-    @property
-    def route(self) -> Route:
-        """The message's handler with its registered ids."""
-        assert self._route is not None
-        return self._route
 
     @property
     def handler(self) -> Handler:
@@ -96,16 +87,30 @@ class Case:
 class Item(Generic[P]):
     """One message as a batch handler sees it. What it publishes carries this message's idempotency key."""
 
-    __slots__ = ("message", "payload", "publish", "rejection", "uuid")
+    __slots__ = ("_tx", "message", "payload", "rejection")
 
-    def __init__(self, payload: P, tx: Tx) -> None:
+    def __init__(self, payload: P, message: Message, tx: Tx) -> None:
         self.payload = payload
-        self.message: Message = tx.message
-        self.publish: Callable[..., UUID] = tx.publish
-        """Like `tx.publish`."""
-        self.uuid: Callable[[], UUID] = tx.uuid
-        """Like `tx.uuid`."""
+        self.message = message
         self.rejection: Rejected | None = None
+        self._tx = tx
+
+    def publish(
+        self,
+        topic: str,
+        *,
+        value: Value,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str | bytes | None] | Sequence[Header] | None = None,
+        type: str | None = None,
+        id: UUID | None = None,
+    ) -> UUID:
+        """Like `tx.publish`."""
+        return self._tx.publish(topic, value=value, key=key, headers=headers, type=type, id=id)
+
+    def uuid(self) -> UUID:
+        """Like `tx.uuid`."""
+        return self._tx.uuid()
 
     def reject(self, rejected: Rejected) -> None:
         """Refuse this message; what the handler wrote for it stays, and a repeat gets the same refusal."""

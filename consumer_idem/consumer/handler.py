@@ -66,6 +66,7 @@ class Routes:
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self._typed = {(route.handler.topic, route.handler.type): route for route in routes}
+        self._untyped = {route.handler.topic: route for route in routes if route.handler.type is None}
         self._by_type = {route.handler.topic for route in routes if route.handler.type is not None}
 
     def find(self, message: Message) -> Route | None:
@@ -75,4 +76,4 @@ class Routes:
             route = self._typed.get((topic, event_type(message)))
             if route is not None:
                 return route
-        return self._typed.get((topic, None))
+        return self._untyped.get(topic)

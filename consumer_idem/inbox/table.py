@@ -11,6 +11,8 @@ from consumer_idem.outcome import Rejected
 from consumer_idem.ports import Connection, Row
 from consumer_idem.sql import Queries
 
+_ALIKE = frozenset({"scope", "source", "topic", "partition", "fingerprint_version"})
+"""Columns that are the same in most batches and never null: sent once then."""
 _REINSERTS = 3
 """So often a key may vanish (pruned, or its transaction rolled back) between losing the claim and reading the winner."""
 
@@ -56,15 +58,18 @@ class Inbox:
         """
         if not claims:
             return {}
-        columns = [list(column) for column in zip(*claims, strict=True)]
+        key_hashes, *others = map(list, zip(*claims, strict=True))
+        columns = [
+            _once(column) if name in _ALIKE else _unless_null(column) for name, column in zip(Claim._fields[1:], others, strict=True)
+        ]
         claim, inserted = self._sql["claim"], 0
         held: dict[UUID, Held] = {}
         for _ in range(_REINSERTS + 1):
-            inserted += _count(await connection.execute(claim, attempt, *columns))
+            inserted += _count(await connection.execute(claim, attempt, key_hashes, *columns))
             if inserted == len(claims):
                 return {}
             # A second statement: only its new snapshot sees the row that the first one waited for.
-            held = await self._held(connection, attempt, columns[0])
+            held = await self._held(connection, attempt, key_hashes)
             if inserted + len(held) >= len(claims):
                 return held
         raise LookupError("Keys keep vanishing from the inbox between claim and reading: is something deleting rows in a loop?")
@@ -104,6 +109,14 @@ class Inbox:
     async def repeats(self, connection: Connection, key_hash: UUID) -> Sequence[Row]:
         """Return where and when duplicates of a key were seen, in that order; plain redeliveries are not among them."""
         return await connection.fetch(self._sql["repeats"], key_hash)
+
+
+def _once(column: list[Any]) -> list[Any]:
+    return column[:1] if len(set(column)) == 1 else column
+
+
+def _unless_null(column: list[Any]) -> list[Any]:
+    return [] if column[0] is None and all(value is None for value in column) else column
 
 
 def _count(tag: str) -> int:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from pydantic import BaseModel
 from pydantic_core import to_json
@@ -15,10 +15,10 @@ from consumer_idem.errors import TransactionEnded, TransactionLost
 from consumer_idem.message import Header, Message
 from consumer_idem.outbox.record import PendingRecord, record_id
 from consumer_idem.ports import Connection, Row
-from consumer_idem.sql import Queries
-from consumer_idem.transaction.deferred import Deferred, Write
 from consumer_idem.transaction.guard import refuse_control
 from consumer_idem.transaction.synchronizer import Function, Synchronizer
+from consumer_idem.transaction.unit import Unit
+from consumer_idem.uuids import uuid5
 
 _MANY_SAVEPOINTS = 50
 """PostgreSQL keeps 64 subtransactions per backend in its cache; more stall replicas."""
@@ -28,30 +28,6 @@ active: ContextVar["Tx | None"] = ContextVar("consumer_idem_tx", default=None)
 Value = bytes | str | BaseModel | Mapping[str, Any] | Sequence[Any] | None
 
 
-class Unit:
-    """What the calls of one transaction share: the connection and the writes that wait to be sent."""
-
-    __slots__ = ("attempt", "connection", "deferred", "flush_failed", "lock_keys_sql", "savepoints")
-
-    def __init__(self, connection: Connection, attempt: UUID, schema: str) -> None:
-        self.connection = connection
-        self.attempt = attempt
-        self.deferred = Deferred()
-        self.flush_failed = False
-        self.savepoints = 0
-        self.lock_keys_sql = Queries("transaction", schema)["lock_keys"]
-
-    async def flush(self) -> None:
-        """Send the deferred writes, one executemany per statement."""
-        if not self.deferred:
-            return
-        # Set before, cleared after: a failure here may be any message's, also if a handler swallows it.
-        self.flush_failed = True
-        for sql, rows in self.deferred.take():
-            await self.connection.executemany(sql, rows)
-        self.flush_failed = False
-
-
 class Tx:
     """One handler call's view of the transaction. It ends with the call and refuses everything afterwards.
 
@@ -59,20 +35,18 @@ class Tx:
     that a handler reads what they wrote.
     """
 
-    __slots__ = ("_ended", "_key_hash", "_message", "_ordinals", "_source", "_unit", "_uuids", "records", "sent", "synchronizer", "writes")
+    __slots__ = ("_ended", "_key_hash", "_message", "_ordinals", "_source", "_unit", "_uuids", "registered", "sent")
 
     def __init__(self, unit: Unit, message: Message | None, key_hash: UUID | None, source: str) -> None:
         self._unit = unit
         self._message = message
         self._key_hash = key_hash
         self._source = source
-        self._ordinals: dict[str, int] = {}
+        self._ordinals: dict[str, int] | None = None
         self._uuids = 0
         self._ended = False
         self.sent = False
-        self.writes: list[Write] = []
-        self.records: list[PendingRecord] = []
-        self.synchronizer = Synchronizer()
+        self.registered: Synchronizer | None = None
 
     # What it is about
 
@@ -141,7 +115,7 @@ class Tx:
         """
         self._refuse_if_ended()
         refuse_control(sql)
-        self.writes.append((sql, args, key))
+        self._unit.writes.append((sql, args, key))
 
     async def lock_keys(self, *keys: str) -> None:
         """Take transaction-long locks on names of your choice, in an order that cannot deadlock with other calls' own."""
@@ -156,15 +130,14 @@ class Tx:
         if self._unit.savepoints == _MANY_SAVEPOINTS:
             warnings.warn("More than 50 savepoints in one transaction slow PostgreSQL down; use a smaller batch.", stacklevel=3)
         name = f"consumer_idem_{self._unit.savepoints}"
-        fault, records, mark = connection.fault, len(self.records), self.synchronizer.mark()
+        fault, mark, registered = connection.fault, self._unit.mark(), self.synchronizer.mark()
         await connection.execute(f"SAVEPOINT {name}")
         try:
             yield
             await self._send_deferred()
         except BaseException:
-            self.writes.clear()
-            del self.records[records:]
-            self.synchronizer.undo_to(mark)
+            self._unit.undo_to(mark)
+            self.synchronizer.undo_to(registered)
             await connection.execute(f"ROLLBACK TO SAVEPOINT {name}")
             connection.fault = fault
             self._unit.flush_failed = False
@@ -191,15 +164,16 @@ class Tx:
         """
         self._refuse_if_ended()
         record = self._record(topic, value, key, headers, type, id)
-        self.records.append(record)
+        self._unit.records.append(record)
         return record.message_id
 
     def _record(self, topic: str, value: Value, key: str | bytes | None, headers: Any, type: str | None, id: UUID | None) -> PendingRecord:
         if id is None:
             if self._key_hash is None:
-                raise TypeError("A batch handler publishes with `item.publish(…)`, or gives an `id=`, so that a repeated run has the same id.")
-            ordinal = self._ordinals[topic] = self._ordinals.get(topic, -1) + 1
-            id = record_id(self._key_hash, 0, topic, ordinal)
+                raise TypeError(
+                    "A batch handler publishes with `item.publish(…)`, or gives an `id=`, so that a repeated run has the same id."
+                )
+            id = record_id(self._key_hash, 0, topic, self._ordinal(topic))
         return PendingRecord(
             message_id=id,
             topic=topic,
@@ -211,7 +185,20 @@ class Tx:
             message_time=None if self._message is None else self._message.time,
         )
 
+    def _ordinal(self, topic: str) -> int:
+        if self._ordinals is None:
+            self._ordinals = {}
+        ordinal = self._ordinals[topic] = self._ordinals.get(topic, -1) + 1
+        return ordinal
+
     # Around the end
+
+    @property
+    def synchronizer(self) -> Synchronizer:
+        """Where this call registers; made when the first function is."""
+        if self.registered is None:
+            self.registered = Synchronizer()
+        return self.registered
 
     def before_commit(self, function: Function, *args: Any, **kwargs: Any) -> None:
         """Run `function` after the last handler of the batch; if it raises, the messages run again one by one."""
@@ -249,9 +236,6 @@ class Tx:
         connection = self._unit.connection
         if not connection.in_transaction():
             raise TransactionLost
-        if self.writes:
-            writes, self.writes = self.writes, []
-            self._unit.deferred.add(writes)
         await self._unit.flush()
 
     def _refuse_if_ended(self) -> None:
