@@ -9,14 +9,13 @@ import json
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from math import inf
-from typing import Any, Generic, NoReturn, TypeVar, get_args
+from typing import Any, Generic, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 from pydantic_core.core_schema import ErrorType
 
 from consumer_idem.errors import DeclarationError
-from consumer_idem.inbox.key import printable
 from consumer_idem.inbox.reading import Undecodable
 
 P = TypeVar("P")
@@ -116,7 +115,7 @@ class _Exact:
         self.inexact = False
 
     def parse(self, value: bytes) -> Any:
-        return json.loads(value.decode(), object_pairs_hook=_unique, parse_float=self._number, parse_constant=_refuse_constant)
+        return json.loads(value.decode(), object_pairs_hook=_unique, parse_float=self._number)
 
     def _number(self, token: str) -> float | Decimal:
         number = float(token)
@@ -140,16 +139,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refuse_constant(_: str) -> NoReturn:
-    raise Undecodable("Invalid JSON: NaN and Infinity are no numbers")
-
-
 def explain(error: ValidationError) -> str:
     """Return what is wrong and under which names, without any value of the input."""
     problems = error.errors(include_input=False, include_url=False)
     shown = [_problem(problem) for problem in problems[:_SHOWN]]
     more = [f"and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
-    return printable("; ".join(shown + more)[:_LONGEST])
+    return "; ".join(shown + more)[:_LONGEST]
 
 
 def _problem(problem: Any) -> str:

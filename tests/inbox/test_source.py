@@ -340,6 +340,12 @@ def test_many_errors_are_cut():
     )
 
 
+def test_an_error_is_text_that_postgresql_takes():
+    unreadable = refused(source(dict_of_numbers()), message({"payment_id": "1", "n": {"a\0\x1b": "x"}}))
+
+    assert unreadable.error.startswith("n.a\\x00\\x1b: Input should be a valid integer")
+
+
 def test_a_long_error_is_cut():
     class Chosen(Payment):
         account: Literal[tuple(f"choice-{number}" for number in range(300))]  # type: ignore[valid-type]
