@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from consumer_idem.consumer.handler import Handler, RetryPolicy
-from consumer_idem.consumer.lane import FirstStart
+from consumer_idem.consumer.offsets import FirstStart
 from consumer_idem.errors import DeclarationError
 from consumer_idem.inbox.source import Source
 from consumer_idem.message import Message

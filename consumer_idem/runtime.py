@@ -10,7 +10,8 @@ from uuid import uuid4
 from consumer_idem import schema
 from consumer_idem.consumer.batch import Tables
 from consumer_idem.consumer.handler import Handler, Route, Routes
-from consumer_idem.consumer.lane import FirstStart, Lane, LaneSettings
+from consumer_idem.consumer.lane import Lane, LaneSettings
+from consumer_idem.consumer.offsets import FirstStart
 from consumer_idem.consumer.processor import Course, Processor
 from consumer_idem.consumer.seal import PlainSeal
 from consumer_idem.consumer.worker import Worker

@@ -8,7 +8,7 @@ import typer
 from consumer_idem.cli.options import AppPath, Database, Kafka, KafkaClient, Level, LogJson, LogLevel, Schema, flags
 
 if TYPE_CHECKING:
-    from consumer_idem.consumer.lane import FirstStart
+    from consumer_idem.consumer.offsets import FirstStart
 
 
 def run(

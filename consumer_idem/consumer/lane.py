@@ -5,12 +5,11 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Literal
+from datetime import timedelta
 from uuid import UUID
 
-from consumer_idem import failpoint
-from consumer_idem.consumer.offsets import NewIncarnation, Start, start_position
+from consumer_idem import failpoint, telemetry
+from consumer_idem.consumer.offsets import FirstStart, NewIncarnation, Start, start_position
 from consumer_idem.consumer.processor import Course, Processor
 from consumer_idem.consumer.seal import ProgressSeal
 from consumer_idem.errors import DatabaseRewound, Fenced, OffsetOutOfRange, PartitionLost, Unreadable
@@ -22,10 +21,6 @@ from consumer_idem.ports import Bounds, Connection, Database, Subscriber
 from consumer_idem.transaction.short import short
 
 log = logging.getLogger(__name__)
-
-FirstStart = Literal["earliest", "latest"] | datetime
-"""Where a partition starts that neither Kafka nor the database knows."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSettings:
@@ -84,6 +79,7 @@ class Lane:
         except Unreadable as unreadable:
             return await self._pass_over(unreadable)
         except DatabaseRewound:
+            telemetry.lane("rewound", self.partition)
             log.error("the database is older than this worker saw; seeking back", extra={"partition": self.partition})
             await self._take(known=True)
         except OffsetOutOfRange:
@@ -130,6 +126,7 @@ class Lane:
     async def _pass_over(self, unreadable: Unreadable) -> int:
         """Quarantine bytes that the client could not make messages of, and go on behind them."""
         assert self._course is not None
+        telemetry.lane("unreadable", self.partition)
         topic, number = self.partition
         message = Message(topic=topic, partition=number, offset=unreadable.next_offset - 1, value=unreadable.raw)
         if not await self._processor.quarantine(self._course, message, Quarantined(Reason.UNDECODABLE, str(unreadable))):
@@ -170,6 +167,7 @@ class Lane:
 
     async def _ask_whether_still_ours(self) -> None:
         """Being fenced is a question: another worker may have had the partition between two of our own assignments."""
+        telemetry.lane("fenced", self.partition)
         if await self._subscriber.holds(self.partition):
             log.warning("fenced, but the group still gives us the partition; taking it again", extra={"partition": self.partition})
             await self._take(known=True)
@@ -198,6 +196,7 @@ class Lane:
                 topic_known=topic_known,
             )
             if isinstance(start, NewIncarnation):
+                telemetry.lane("made-anew", self.partition)
                 log.error("topic was made anew or truncated; reading it from the start", extra={"partition": self.partition})
                 slot = Slot(settings.group, await self._topics.renew(connection, topic, slot.topic, kafka_id), number)
                 taken = await self._progress.take(connection, slot, settings.owner, settings.batch_size)
@@ -235,7 +234,9 @@ class Lane:
     def _tell(self, start: Start, epoch: int) -> None:
         where = {"partition": self.partition, "offset": start.offset, "epoch": epoch}
         log.info("lane starts", extra=where)
+        telemetry.lane("taken", self.partition)
         if start.lost:
+            telemetry.lane("lost-range", self.partition)
             lost = f"{start.lost.start} to {start.lost.stop - 1}"
             log.error("Kafka has deleted messages before they were read", extra={**where, "lost_offsets": lost})
 

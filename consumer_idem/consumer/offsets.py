@@ -1,8 +1,13 @@
 """Where a lane starts to read. Pure."""
 
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
 
 from consumer_idem.ports import Bounds
+
+FirstStart = Literal["earliest", "latest"] | datetime
+"""Where a partition starts that neither Kafka nor the database knows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import assert_never
 
-from consumer_idem import failpoint
+from consumer_idem import failpoint, telemetry
 from consumer_idem.consumer.batch import Batch, Tables
 from consumer_idem.consumer.handler import RetryPolicy, Routes
 from consumer_idem.consumer.result import Blamed, Broken, Explained, InDoubt, SealRefused, Settled, Unavailable
@@ -145,7 +145,9 @@ class Processor:
             condemned=condemned,
             doubts=tuple(course.doubts),
         )
-        result = await batch.run()
+        with telemetry.transaction(chunk[0].topic, len(chunk)) as measured:
+            result = await batch.run()
+            measured.ended(type(result).__name__.lower(), result.outcomes if isinstance(result, Settled) else ())
         course.doubts = [doubt for doubt in course.doubts if doubt not in batch.proven and doubt not in batch.disproved]
         for doubt in batch.proven:
             await doubt.synchronizer.after_commit()

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Collection
 from datetime import timedelta
 
-from consumer_idem import failpoint
+from consumer_idem import failpoint, telemetry
 from consumer_idem.consumer.lane import Lane
 from consumer_idem.errors import ConsumerIdemError, OffsetCommitFailed
 from consumer_idem.loop import Loop
@@ -140,6 +140,7 @@ class Worker:
             try:
                 await self._subscriber.commit(moved)
             except OffsetCommitFailed as error:
+                telemetry.offsets_refused()
                 log.warning("Kafka did not take the offsets; they are committed again later", extra={"error": str(error)})
                 return 0
             self._committed.update({partition: offset for partition, offset in moved.items() if partition in self._running})

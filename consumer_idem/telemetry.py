@@ -1,0 +1,91 @@
+"""Every span, metric and trace header of the library; the only import of OpenTelemetry.
+
+Recorded once per transaction, not per message. Without an SDK nothing is recorded, and a message's trace context is passed
+on to what its handler publishes as it came.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+from opentelemetry import metrics, trace
+from opentelemetry.propagate import get_global_textmap
+from opentelemetry.trace import Span, SpanKind
+
+from consumer_idem.message import Header, Message, Partition
+from consumer_idem.outcome import Outcome
+
+_TRACE_HEADERS = frozenset({"traceparent", "tracestate", "baggage"})
+
+_tracer = trace.get_tracer("consumer_idem")
+_meter = metrics.get_meter("consumer_idem")
+
+_messages = _meter.create_counter("consumer_idem.messages", unit="{message}", description="Messages by what became of them")
+_transactions = _meter.create_counter("consumer_idem.transactions", unit="{transaction}", description="Transactions by their result")
+_duration = _meter.create_histogram("consumer_idem.transaction.duration", unit="s", description="From begin to the confirmed commit")
+_size = _meter.create_histogram("consumer_idem.transaction.messages", unit="{message}", description="Messages per transaction")
+_lanes = _meter.create_counter(
+    "consumer_idem.lane.events", unit="{event}", description="Lanes taken, fenced, rewound, behind the log's start"
+)
+_offsets = _meter.create_counter("consumer_idem.offsets.refused", unit="{commit}", description="Offset commits that Kafka did not take")
+_held = _meter.create_counter("consumer_idem.outbox.events", unit="{event}", description="Outbox records delivered, parked, held")
+
+
+@contextmanager
+def transaction(topic: str, messages: int) -> Generator["Transaction"]:
+    """Measure one transaction over some messages of a topic; tell it what came of it before the block ends."""
+    with _tracer.start_as_current_span(f"process {topic}", kind=SpanKind.CONSUMER) as span:
+        measured = Transaction(span, topic)
+        yield measured
+        if span.is_recording():
+            span.set_attributes(
+                {"messaging.system": "kafka", "messaging.destination.name": topic, "messaging.batch.message_count": messages}
+            )
+            span.set_attribute("consumer_idem.result", measured.result)
+    attributes = {"topic": topic, "result": measured.result}
+    _transactions.add(1, attributes)
+    _duration.record(time.perf_counter() - measured.began, attributes)
+    _size.record(messages, attributes)
+
+
+class Transaction:
+    """What is told about the transaction that is measured."""
+
+    __slots__ = ("_span", "_topic", "began", "result")
+
+    def __init__(self, span: Span, topic: str) -> None:
+        self.began = time.perf_counter()
+        self.result = "raised"
+        self._span = span
+        self._topic = topic
+
+    def ended(self, result: str, outcomes: Sequence[Outcome] = ()) -> None:
+        """Say what came of it, and of its messages if it was committed."""
+        self.result = result
+        for outcome, count in Counter(type(outcome).__name__.lower() for outcome in outcomes).items():
+            _messages.add(count, {"topic": self._topic, "outcome": outcome})
+
+
+def lane(event: str, partition: Partition) -> None:
+    """Count what happened to a lane: taken, fenced, rewound, lost-range, made-anew, unreadable."""
+    _lanes.add(1, {"topic": partition.topic, "event": event})
+
+
+def offsets_refused() -> None:
+    """Count an offset commit that Kafka did not take."""
+    _offsets.add(1)
+
+
+def outbox(event: str, count: int, topic: str) -> None:
+    """Count outbox records of a topic: delivered, parked, held."""
+    _held.add(count, {"topic": topic, "event": event})
+
+
+def trace_headers(message: Message) -> Sequence[Header]:
+    """Return the headers that connect a record with the trace of the message whose handler publishes it."""
+    if trace.get_current_span().is_recording():
+        carrier: dict[str, str] = {}
+        get_global_textmap().inject(carrier)
+        return tuple((name, value.encode()) for name, value in carrier.items())
+    return tuple(header for header in message.headers if header[0] in _TRACE_HEADERS)
