@@ -1,6 +1,7 @@
 """A fingerprint sees every change to a listed field, and nothing else."""
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
@@ -398,6 +399,14 @@ def test_each_declared_type_has_its_kind(path, kind):
 @pytest.mark.parametrize("annotation", [EmailStr, IPv4Address, HttpUrl, PurePosixPath])
 def test_what_has_a_text_is_text(annotation):
     assert kind_of(annotation, floats=False) == "text"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="type statements are new in Python 3.12")
+def test_a_type_statement_is_what_it_stands_for():
+    names: dict[str, Any] = {}
+    exec("type Amounts[T] = list[T] | None", names)
+
+    assert kind_of(names["Amounts"][int], floats=False) == "[number]"
 
 
 def test_a_model_inside_itself_is_fingerprinted_whole():
