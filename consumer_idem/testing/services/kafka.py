@@ -81,7 +81,7 @@ class KafkaBroker(Server):
         lines = (f"{name}={value}\n" for name, value in self._all_properties(folder).items())
         (folder / "server.properties").write_text("".join(lines))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = self._java("kafka.tools.StorageTool", "format", "--standalone", "-t", cluster, "-c", "server.properties")
+        command = self._java("kafka.tools.StorageTool", "format", "--standalone", f"--cluster-id={cluster}", "-c", "server.properties")
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if done.returncode != 0:
             raise ServiceFailed(f"Kafka's log folder could not be formatted:\n{done.stdout}{done.stderr}")
