@@ -85,6 +85,10 @@ class OffsetOutOfRange(ConsumerIdemError):
     """The wanted offset is not in the topic any more, or not yet. The worker looks for its start position again."""
 
 
+class OrderBroken(ConsumerIdemError):
+    """The Kafka client delivered a message twice or out of order. The worker seeks to its watermark and reads again."""
+
+
 class OffsetCommitFailed(ConsumerIdemError):
     """Kafka did not take the offsets. No action is needed: claims make the redelivery harmless."""
 

@@ -19,7 +19,7 @@ from consumer_idem.consumer.result import Blamed, Broken, InDoubt, Result, SealR
 from consumer_idem.consumer.seal import Seal
 from consumer_idem.errors import CommitUnknown, DatabaseFailure
 from consumer_idem.inbox.attempts import Attempts
-from consumer_idem.inbox.table import Inbox
+from consumer_idem.inbox.table import Inbox, KeysVanish
 from consumer_idem.inbox.verdict import Conflict, Duplicate, Fresh, Held, Unverified, compare
 from consumer_idem.message import Message
 from consumer_idem.outbox.table import Outbox
@@ -122,9 +122,15 @@ class Batch:
                 case.held = case.first.holding()
             case.verdict = _FRESH if case.held is None else compare(case.held, case.holding(), case.under)
         if self.proven:
-            kept = {position: outcome for doubt in self.proven for position, outcome in doubt.outcomes.items()}
-            for case in cases:
-                case.outcome = kept.get(case.message.position)
+            self._keep_outcomes(cases)
+
+    def _keep_outcomes(self, cases: list[Case]) -> None:
+        """Give the messages of a proven transaction the outcomes that they had in it: all about them is written."""
+        kept = {position: outcome for doubt in self.proven for position, outcome in doubt.outcomes.items()}
+        for case in cases:
+            case.outcome = kept.get(case.message.position)
+            if case.outcome is not None:
+                case.verdict = None
 
     def _learn(self, held: dict[UUID, Held], firsts: dict[UUID, Case]) -> None:
         """Find out from keys whose claim an unknown commit left standing whether it committed."""
@@ -202,7 +208,9 @@ class Batch:
         await inbox.answer(connection, refusals)
         settled = [case for case in cases if case.outcome is not None and not isinstance(case.outcome, Retry)]
         await self.tables.quarantine.add(connection, [entry for case in settled if (entry := entry_of(case, self.group))])
-        await inbox.repeat(connection, [repeat for case in settled if (repeat := repeat_of(case))])
+        await inbox.repeat(
+            connection, [repeat for case in settled if not self.seal.redelivered(case.message) and (repeat := repeat_of(case))]
+        )
 
     async def _commit(self, connection: Connection, caller: Caller, cases: list[Case]) -> Result:
         outcomes = [case.outcome for case in cases if case.outcome is not None]
@@ -224,7 +232,7 @@ class Batch:
     def _failed(self, error: Exception, connection: Connection, cases: list[Case]) -> Result:
         if isinstance(error, Culprit):
             return Blamed(cases.index(error.case), str(error), error.retry, error.final)
-        if isinstance(error, InfrastructureFailed) or connection.fault is Fault.INFRASTRUCTURE:
+        if isinstance(error, InfrastructureFailed | KeysVanish) or connection.fault is Fault.INFRASTRUCTURE:
             return Unavailable(describe(error))
         return Broken(str(error) if isinstance(error, CulpritUnknown) else describe(error))
 

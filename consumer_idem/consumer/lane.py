@@ -12,7 +12,7 @@ from consumer_idem import failpoint, telemetry
 from consumer_idem.consumer.offsets import FirstStart, NewIncarnation, Start, start_position
 from consumer_idem.consumer.processor import Course, Processor
 from consumer_idem.consumer.seal import ProgressSeal
-from consumer_idem.errors import DatabaseRewound, Fenced, OffsetOutOfRange, PartitionLost, Unreadable
+from consumer_idem.errors import DatabaseRewound, Fenced, OffsetOutOfRange, OrderBroken, PartitionLost, Unreadable
 from consumer_idem.inbox.progress import Progress, Slot, Taken
 from consumer_idem.inbox.topics import Topics
 from consumer_idem.message import Message, Partition
@@ -21,6 +21,7 @@ from consumer_idem.ports import Bounds, Connection, Database, Subscriber
 from consumer_idem.transaction.short import short
 
 log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSettings:
@@ -82,8 +83,8 @@ class Lane:
             telemetry.lane("rewound", self.partition)
             log.error("the database is older than this worker saw; seeking back", extra={"partition": self.partition})
             await self._take(known=True)
-        except OffsetOutOfRange:
-            log.error("position is not in the log; looking for the start again", extra={"partition": self.partition})
+        except (OffsetOutOfRange, OrderBroken) as error:
+            log.error("looking for the start again", extra={"partition": self.partition, "error": str(error)})
             await self._take(known=True)
         except Fenced:
             await self._ask_whether_still_ours()
@@ -202,7 +203,8 @@ class Lane:
                 taken = await self._progress.take(connection, slot, settings.owner, settings.batch_size)
                 start = Start(bounds.earliest)
             epoch = await self._begin(connection, slot, start) if taken is None else taken.epoch
-        self._seal = ProgressSeal(self._progress, slot, epoch, settings.owner, start.offset, settings.schema)
+        passed = 0 if taken is None else taken.next_offset
+        self._seal = ProgressSeal(self._progress, slot, epoch, settings.owner, start.offset, settings.schema, passed)
         self._course = Course(self._seal, stopping=self._stopping)
         self._in_doubt = self._doubtful(taken)
         await self._subscriber.seek(self.partition, start.offset)
@@ -246,5 +248,5 @@ def _assert_order(messages: Sequence[Message], watermark: int) -> None:
     previous = watermark - 1
     for message in messages:
         if message.offset <= previous:
-            raise AssertionError(f"Offset {message.offset} was delivered after {previous}: the client broke the partition's order.")
+            raise OrderBroken(f"Offset {message.offset} was delivered after {previous}.")
         previous = message.offset

@@ -16,8 +16,8 @@ from consumer_idem.consumer.handler import RetryPolicy, Routes
 from consumer_idem.consumer.result import Blamed, Broken, Explained, InDoubt, SealRefused, Settled, Unavailable
 from consumer_idem.consumer.retry import Plan
 from consumer_idem.consumer.seal import Seal
-from consumer_idem.errors import DatabaseFailure, QuarantineFailed
-from consumer_idem.message import Message
+from consumer_idem.errors import CommitUnknown, DatabaseFailure, QuarantineFailed
+from consumer_idem.message import Message, Position
 from consumer_idem.outcome import Outcome, Quarantined, Reason, Retry
 from consumer_idem.transaction.short import short
 from consumer_idem.transaction.silent import end_silent
@@ -54,6 +54,7 @@ class Processor:
         self._routes = routes
         self._group = group
         self._last_commit = 0.0
+        self._marked: set[Position] = set()
 
     async def process(self, course: Course, messages: Sequence[Message]) -> list[Outcome]:
         """Return the outcomes in input order; fewer if the course is stopping, or if the last one is Retry.
@@ -91,13 +92,15 @@ class Processor:
             if course.plan.in_doubt and await self._killed_too_often(course, chunk[0]):
                 return await self._condemn(course, chunk[0], Reason.CRASHED, "The process died each time it handled this message.")
             result = await self._run(course, chunk, lone=lone)
-            if course.plan.in_doubt and not isinstance(result, Settled):
+            if course.plan.in_doubt and isinstance(result, Settled):
+                self._marked.discard(chunk[0].position)
+            elif course.plan.in_doubt:
                 await self._unmark(course, chunk[0])
             if lone and isinstance(result, Broken):
                 return await self._count(course, chunk[0], result.error, final=False)
             if lone and isinstance(result, Blamed) and result.retry is None:
                 return await self._count(course, chunk[0], result.error, final=result.final)
-        except DatabaseFailure as error:
+        except (DatabaseFailure, CommitUnknown) as error:
             result = Unavailable(str(error))
         return await self._follow(course, chunk, result)
 
@@ -193,17 +196,22 @@ class Processor:
     async def _killed_too_often(self, course: Course, message: Message) -> bool:
         """Mark the run that is about to start; tell whether too many marked ones have ended with the process."""
         assert course.seal.fence is not None
+        # Once per process: a mark that could not be taken back, for lack of a database, must not count twice.
+        if message.position in self._marked:
+            return False
         async with short(self._tables.database, self._tables.schema) as connection:
             marks = await self._tables.attempts.mark(connection, course.seal.slot(message), message.offset, course.seal.fence)
         if marks is None:
             await course.seal.explain(self._tables.database)
             return False
+        self._marked.add(message.position)
         await failpoint.reached("mark.after")
         return marks > self._policy(message).crashes
 
     async def _unmark(self, course: Course, message: Message) -> None:
         async with short(self._tables.database, self._tables.schema) as connection:
             await self._tables.attempts.unmark(connection, course.seal.slot(message), message.offset)
+        self._marked.discard(message.position)
 
     async def _condemn(self, course: Course, message: Message, reason: Reason, error: str) -> Sequence[Outcome]:
         """Quarantine one message without calling its handler."""

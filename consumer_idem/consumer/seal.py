@@ -29,6 +29,9 @@ class Seal(Protocol):
     async def seal(self, connection: Connection, attempt: UUID, settled: Sequence[Message]) -> bool:
         """Seal the transaction that settles these messages; False if it may not be committed."""
 
+    def redelivered(self, message: Message) -> bool:
+        """Tell whether this delivery was settled before the lane began: what it left behind is written already."""
+
     def advance(self, settled: Sequence[Message]) -> None:
         """The transaction that settled these messages is committed: the next one must start behind them."""
 
@@ -58,6 +61,10 @@ class PlainSeal:
         """Seal; False if the transaction is not the one that made the claims."""
         return bool(await connection.fetch(self._sql, str(attempt)))
 
+    def redelivered(self, message: Message) -> bool:
+        """Return False: without progress it cannot be told."""
+        return False
+
     def advance(self, settled: Sequence[Message]) -> None:
         """There is no watermark to move."""
 
@@ -67,7 +74,10 @@ class PlainSeal:
 
 @dataclass(slots=True)
 class ProgressSeal:
-    """A lane's: moves its progress from the watermark over the messages that are settled, under its epoch and owner."""
+    """A lane's: moves its progress from the watermark over the messages that are settled, under its epoch and owner.
+
+    `passed` is where the progress stood when the lane took it: Kafka may deliver from further back.
+    """
 
     progress: Progress
     lane_slot: Slot
@@ -75,6 +85,7 @@ class ProgressSeal:
     owner: UUID
     watermark: int
     schema: str
+    passed: int = 0
 
     @property
     def fence(self) -> tuple[int, UUID] | None:
@@ -94,6 +105,10 @@ class ProgressSeal:
         end = settled[-1].offset + 1
         slot, start = self.lane_slot, self.watermark
         return await self.progress.seal(connection, slot, epoch=self.epoch, owner=self.owner, start=start, end=end, attempt=attempt)
+
+    def redelivered(self, message: Message) -> bool:
+        """Tell whether the progress had passed this message when the lane took it."""
+        return message.offset < self.passed
 
     def advance(self, settled: Sequence[Message]) -> None:
         """Move the watermark, so that the next seal notices a database that went back behind this commit."""

@@ -53,18 +53,21 @@ class Worker:
         self._running: dict[Partition, _Running] = {}
         self._committed: dict[Partition, int] = {}
         self._committing = asyncio.Lock()
+        self._duties: list[asyncio.Task[None]] = []
+        self._revivals = Loop("lanes that ended", self._revive)
         self._commits = Loop("offsets", self._commit_offsets, idle=commit_interval)
 
     async def start(self, topics: Collection[str]) -> None:
         """Join the group; lanes start as partitions are assigned."""
         await self._subscriber.start(topics, self)
-        self._commit_task = asyncio.create_task(self._commits.run())
+        self._duties = [asyncio.create_task(loop.run()) for loop in (self._commits, self._revivals)]
 
     async def stop(self) -> None:
         """Finish what is open, commit the offsets, leave the group."""
+        self._revivals.stop()
         await self.revoked(tuple(self._running))
         self._commits.stop()
-        await self._commit_task
+        await asyncio.gather(*self._duties)
         await self._subscriber.close()
 
     @property
@@ -93,6 +96,17 @@ class Worker:
     async def lost(self, partitions: Collection[Partition]) -> None:
         """Stop the lanes; another member may own the partitions, so no offset is committed."""
         await self._end([partition for partition in partitions if partition in self._running], clean=False)
+
+    async def _revive(self) -> int:
+        """Start a lane again that ended although the group still gives us its partition, e.g. asked during a rebalance."""
+        ended = [partition for partition, running in self._running.items() if running.lane.ended]
+        for partition in ended:
+            lane = self._running[partition].lane
+            # Asked again afterwards: the partition may have been revoked, or its lane begun anew, while we waited.
+            if await self._subscriber.holds(partition) and (running := self._running.get(partition)) and running.lane is lane:
+                log.warning("lane had ended, but the partition is ours; starting it again", extra={"partition": partition})
+                self._running[partition] = _Running(self._make_lane(partition))
+        return 0
 
     async def _end(self, partitions: Collection[Partition], *, clean: bool, forget: bool = True) -> None:
         ending = [self._running[partition] for partition in partitions]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from consumer_idem.errors import ConsumerIdemError
 from consumer_idem.inbox.verdict import Held
 from consumer_idem.outcome import Rejected
 from consumer_idem.ports import Connection, Row
@@ -15,6 +16,10 @@ _ALIKE = frozenset({"scope", "source", "topic", "partition", "fingerprint_versio
 """Columns that are the same in most batches and never null: sent once then."""
 _REINSERTS = 3
 """So often a key may vanish (pruned, or its transaction rolled back) between losing the claim and reading the winner."""
+
+
+class KeysVanish(ConsumerIdemError):
+    """Keys keep vanishing from the inbox between claim and reading. The worker tries again; look for what deletes its rows."""
 
 
 class Claim(NamedTuple):
@@ -72,7 +77,7 @@ class Inbox:
             held = await self._held(connection, attempt, key_hashes)
             if inserted + len(held) >= len(claims):
                 return held
-        raise LookupError("Keys keep vanishing from the inbox between claim and reading: is something deleting rows in a loop?")
+        raise KeysVanish
 
     async def _held(self, connection: Connection, attempt: UUID, key_hashes: Sequence[UUID]) -> dict[UUID, Held]:
         rows = await connection.fetch(self._sql["held"], key_hashes, attempt)

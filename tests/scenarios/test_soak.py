@@ -52,11 +52,12 @@ async def kill(stage: Stage, workers: list[Child], times: int, chance: random.Ra
 
 async def stop(workers: list[Child], times: int, chance: random.Random) -> None:
     for _ in range(times):
-        victim = chance.choice(workers)
-        if victim.status is None:
-            await victim.stop()
-            await asyncio.sleep(SESSION * 1.5)
-            victim.go_on()
+        # Out of the list while it stands, so that it is not killed as well.
+        victim = workers.pop(chance.randrange(len(workers)))
+        await victim.stop()
+        await asyncio.sleep(SESSION * 1.5)
+        victim.go_on()
+        workers.append(victim)
         await asyncio.sleep(chance.uniform(0.2, 1))
 
 
