@@ -33,31 +33,42 @@ _held = _meter.create_counter("consumer_idem.outbox.events", unit="{event}", des
 
 
 @contextmanager
-def transaction(topic: str, messages: int) -> Generator["Transaction"]:
-    """Measure one transaction over some messages of a topic; tell it what came of it before the block ends."""
+def transaction(messages: Sequence[Message]) -> Generator["Transaction"]:
+    """Measure one transaction over some messages; tell it what came of it before the block ends."""
+    topic = messages[0].topic
     with _tracer.start_as_current_span(f"process {topic}", kind=SpanKind.CONSUMER) as span:
-        measured = Transaction(span, topic)
+        measured = Transaction(topic)
         yield measured
         if span.is_recording():
-            span.set_attributes(
-                {"messaging.system": "kafka", "messaging.destination.name": topic, "messaging.batch.message_count": messages}
-            )
-            span.set_attribute("consumer_idem.result", measured.result)
+            _describe(span, messages, measured.result)
     attributes = {"topic": topic, "result": measured.result}
     _transactions.add(1, attributes)
     _duration.record(time.perf_counter() - measured.began, attributes)
-    _size.record(messages, attributes)
+    _size.record(len(messages), attributes)
+
+
+def _describe(span: Span, messages: Sequence[Message], result: str) -> None:
+    """Name the transaction's topic, size and result, and link it with the traces of its sampled messages."""
+    span.set_attribute("messaging.system", "kafka")
+    span.set_attribute("messaging.destination.name", messages[0].topic)
+    span.set_attribute("messaging.batch.message_count", len(messages))
+    span.set_attribute("consumer_idem.result", result)
+    for message in messages:
+        carrier = {name: value.decode("ascii", "replace") for name, value in message.headers if name == "traceparent" and value}
+        if carrier and carrier["traceparent"].endswith("-01"):
+            context = trace.get_current_span(get_global_textmap().extract(carrier)).get_span_context()
+            if context.is_valid:
+                span.add_link(context)
 
 
 class Transaction:
     """What is told about the transaction that is measured."""
 
-    __slots__ = ("_span", "_topic", "began", "result")
+    __slots__ = ("_topic", "began", "result")
 
-    def __init__(self, span: Span, topic: str) -> None:
+    def __init__(self, topic: str) -> None:
         self.began = time.perf_counter()
         self.result = "raised"
-        self._span = span
         self._topic = topic
 
     def ended(self, result: str, outcomes: Sequence[Outcome] = ()) -> None:
@@ -82,10 +93,11 @@ def outbox(event: str, count: int, topic: str) -> None:
     _held.add(count, {"topic": topic, "event": event})
 
 
-def trace_headers(message: Message) -> Sequence[Header]:
-    """Return the headers that connect a record with the trace of the message whose handler publishes it."""
-    if trace.get_current_span().is_recording():
-        carrier: dict[str, str] = {}
-        get_global_textmap().inject(carrier)
-        return tuple((name, value.encode()) for name, value in carrier.items())
-    return tuple(header for header in message.headers if header[0] in _TRACE_HEADERS)
+def trace_headers(message: Message | None) -> Sequence[Header]:
+    """Return the headers that connect a record with the trace of its message; of the present span if that has none."""
+    passed = () if message is None else tuple(header for header in message.headers if header[0] in _TRACE_HEADERS)
+    if passed or not trace.get_current_span().is_recording():
+        return passed
+    carrier: dict[str, str] = {}
+    get_global_textmap().inject(carrier)
+    return tuple((name, value.encode()) for name, value in carrier.items())

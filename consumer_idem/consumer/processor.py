@@ -148,7 +148,7 @@ class Processor:
             condemned=condemned,
             doubts=tuple(course.doubts),
         )
-        with telemetry.transaction(chunk[0].topic, len(chunk)) as measured:
+        with telemetry.transaction(chunk) as measured:
             result = await batch.run()
             measured.ended(type(result).__name__.lower(), result.outcomes if isinstance(result, Settled) else ())
         course.doubts = [doubt for doubt in course.doubts if doubt not in batch.proven and doubt not in batch.disproved]

@@ -11,6 +11,7 @@ from uuid import UUID
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from consumer_idem import telemetry
 from consumer_idem.errors import TransactionEnded, TransactionLost
 from consumer_idem.message import Header, Message
 from consumer_idem.outbox.record import PendingRecord, record_id
@@ -179,11 +180,18 @@ class Tx:
             topic=topic,
             key=key.encode() if isinstance(key, str) else key,
             value=_encoded(value),
-            headers=_header_pairs(headers),
+            headers=self._headers(headers),
             type=type,
             source=self._source,
             message_time=None if self._message is None else self._message.time,
         )
+
+    def _headers(self, given: Mapping[str, str | bytes | None] | Sequence[Header] | None) -> Sequence[Header]:
+        own, traced = _header_pairs(given), telemetry.trace_headers(self._message)
+        if not traced or not own:
+            return own or traced
+        names = {name for name, _ in own}
+        return (*(header for header in traced if header[0] not in names), *own)
 
     def _ordinal(self, topic: str) -> int:
         if self._ordinals is None:

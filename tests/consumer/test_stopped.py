@@ -7,7 +7,6 @@ from consumer_idem.outcome import Applied
 from tests.proxied import through
 from tests.shop import declare, insert, open_shop, payment
 
-
 ACTIVE = "SELECT wait_event FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()"
 
 
