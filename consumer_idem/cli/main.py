@@ -1,6 +1,7 @@
 """The commands, put together; and how errors end the process."""
 
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -22,8 +23,8 @@ commands = typer.Typer(
     epilog="Settings come from flags, then from App(…), then from the environment (CONSUMER_IDEM_…), then from .env.",
     no_args_is_help=True,
     add_completion=False,
-    # Locals hold payloads and passwords.
-    pretty_exceptions_show_locals=False,
+    # Tracebacks are printed below, without passwords.
+    pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -59,3 +60,6 @@ def main() -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
+    except Exception as error:
+        typer.echo(masked("".join(traceback.format_exception(error))), err=True)
+        sys.exit(1)

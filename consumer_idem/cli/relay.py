@@ -19,13 +19,12 @@ def relay(
     log_json: LogJson = False,
 ) -> None:
     """Publish what handlers have left in the outbox. Any number of these may run."""
-    import asyncio
-
     from consumer_idem.app import App
     from consumer_idem.cli.load import load
     from consumer_idem.cli.logs import set_up
+    from consumer_idem.cli.process import run_process
 
     set_up(log_level, as_json=log_json)
     loaded = load(app) if app else App(group="relay")
     loaded.runtime(flags(database=database, kafka=kafka, client=client, schema_name=schema))
-    asyncio.run(loaded.relay())
+    run_process(loaded.relay())

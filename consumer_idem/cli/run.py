@@ -30,6 +30,10 @@ def run(
     new_scope: Annotated[
         bool, typer.Option("--new-scope", help="Accept a handler that is new on a topic which the group has read before.")
     ] = False,
+    health_port: Annotated[
+        int | None,
+        typer.Option(metavar="PORT", help="Answer /live and /ready there. (CONSUMER_IDEM_HEALTH_PORT)", show_default=False),
+    ] = None,
     log_level: Level = LogLevel.INFO,
     log_json: LogJson = False,
 ) -> None:
@@ -37,16 +41,15 @@ def run(
 
     Ctrl-C or SIGTERM finishes what is open and ends; the second time it ends at once, which loses nothing.
     """
-    import asyncio
-
     from consumer_idem.cli.load import load
     from consumer_idem.cli.logs import set_up
+    from consumer_idem.cli.process import run_process
 
     first_start = _first_start(start)
     set_up(log_level, as_json=log_json)
     loaded = load(app)
-    loaded.runtime(flags(database=database, kafka=kafka, client=client, schema_name=schema, batch_size=batch_size))
-    asyncio.run(loaded.run(relay=not no_relay, first_start=first_start, new_scope=new_scope))
+    loaded.runtime(flags(database=database, kafka=kafka, client=client, schema_name=schema, batch_size=batch_size, health_port=health_port))
+    run_process(loaded.run(relay=not no_relay, first_start=first_start, new_scope=new_scope))
 
 
 def _first_start(text: str) -> "FirstStart":

@@ -15,6 +15,16 @@ app = App(group=TOPIC)
 not_an_app = {"group": "cli"}
 
 
+class Failing(App):
+    """An App that fails as nobody expects."""
+
+    async def run(self, **_: Any) -> None:
+        raise RuntimeError("no answer from postgresql://shop:hunter2@db/shop")
+
+
+failing = Failing(group="failing", database="postgresql://db/shop")
+
+
 @app.handler(TOPIC, source=checkout(), name="apply-payment")
 async def apply(payment: PaymentRequested, tx: Any) -> Rejected | None:
     if payment.note == "hang":

@@ -134,4 +134,13 @@ async def test_an_app_that_is_not_there_is_a_start_up_error() -> None:
     result = await command("run", "tests.cli.apps:missing", cwd=ROOT)
 
     assert (result.status, result.out) == (2, "")
-    assert result.err == "Error: Module tests.cli.apps has no 'missing'. Did you mean tests.cli.apps:app?\n"
+    assert result.err == "Error: Module tests.cli.apps has no 'missing'. Did you mean tests.cli.apps:app or tests.cli.apps:failing?\n"
+
+
+async def test_an_unexpected_error_is_a_failure_with_its_traceback_and_without_passwords() -> None:
+    result = await command("run", "tests.cli.apps:failing")
+
+    assert result.status == 1
+    assert "Traceback" in result.err
+    assert result.err.rstrip().endswith("RuntimeError: no answer from postgresql://shop:***@db/shop")
+    assert "hunter2" not in result.err

@@ -100,7 +100,7 @@ async def test_own_loop(dsn: str, shop: asyncpg.Connection, services: Services) 
 
     async with example("own_loop", dsn) as own_loop:
         loop = asyncio.create_task(own_loop.consume(kafka))
-        await eventually(lambda: all_seen(shop), timeout=60)
+        await eventually(lambda: loop.done() or all_seen(shop), timeout=60)
         loop.cancel()
         with suppress(asyncio.CancelledError):
             await loop
