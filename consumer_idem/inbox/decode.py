@@ -53,7 +53,8 @@ class Decoder(Generic[P]):
         except ValueError as error:
             raise Undecodable(f"Invalid JSON: {error}") from None
         floats: list[float] = []
-        if value.count(b'"') != 2 * _count_strings(parsed, floats) or (floats and _may_be_inexact(value, floats)):
+        quotes = 2 * _count_strings(parsed, floats)
+        if (value.count(b'"') != quotes and _may_repeat(value, quotes)) or (floats and _may_be_inexact(value, floats)):
             exactly = _Exact()
             exact = exactly.parse(value)
             if exactly.inexact:
@@ -94,6 +95,12 @@ def _count_strings(parsed: Any, floats: list[float]) -> int:
         elif kind is float:
             floats.append(value)
     return count
+
+
+def _may_repeat(value: bytes, quotes: int) -> bool:
+    """Tell whether `value` may have more names and strings than were found in it, for a name that is there twice."""
+    # Where no backslash is escaped, each one before a quotation mark escapes it.
+    return b"\\\\" in value or value.count(b'"') - value.count(b'\\"') != quotes
 
 
 def _may_be_inexact(value: bytes, floats: Sequence[float]) -> bool:
