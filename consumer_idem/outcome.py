@@ -20,6 +20,7 @@ class Reason(StrEnum):
     ATTEMPTS_USED_UP = "attempts-used-up"
     CRASHED = "crashed"
     UNVERIFIED = "unverified"
+    NOT_YET = "not-yet"
 
 
 class Rejected(ConsumerIdemError):
@@ -55,11 +56,15 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """Kept with its evidence for a person to decide; its offset passes. `fields` are those that differ in a conflict."""
+    """Kept with its evidence for a person to decide; its offset passes. `fields` are those that differ in a conflict.
+
+    `release_after`: the worker releases it by itself after so long.
+    """
 
     reason: Reason
     error: str = ""
     fields: tuple[str, ...] = ()
+    release_after: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,37 +3,46 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
+from functools import partial
+from typing import Any
 from uuid import uuid4
 
 from consumer_idem import schema
 from consumer_idem.consumer.batch import Tables
 from consumer_idem.consumer.handler import Handler, Route, Routes
+from consumer_idem.consumer.health import Health
 from consumer_idem.consumer.lane import Lane, LaneSettings
 from consumer_idem.consumer.offsets import FirstStart
 from consumer_idem.consumer.processor import Course, Processor
+from consumer_idem.consumer.release import Releaser
 from consumer_idem.consumer.seal import PlainSeal
 from consumer_idem.consumer.worker import Worker
-from consumer_idem.errors import DeclarationError
+from consumer_idem.errors import CommitUnknown, DatabaseFailure, DeclarationError
 from consumer_idem.inbox.attempts import Attempts
 from consumer_idem.inbox.registry import Registration, Registry
 from consumer_idem.inbox.table import Inbox
 from consumer_idem.inbox.topics import Topics
+from consumer_idem.loop import Loop
 from consumer_idem.message import Message, Partition
+from consumer_idem.outbox.backpressure import Backpressure
 from consumer_idem.outbox.relay import Relay
 from consumer_idem.outbox.table import Outbox
 from consumer_idem.outcome import Outcome, Retry
 from consumer_idem.ports import Database, Publisher, Subscriber
+from consumer_idem.probes import Probes
 from consumer_idem.quarantine.table import Quarantine
 from consumer_idem.settings import Settings
 from consumer_idem.transaction.begin import Begin
 from consumer_idem.transaction.short import short
-from consumer_idem.wiring import make_database, make_publisher, make_subscriber
+from consumer_idem.watchdog import Watchdog
+from consumer_idem.wiring import make_database, make_listener, make_publisher, make_subscriber
 
 log = logging.getLogger(__name__)
 
 _RETRY = timedelta(seconds=1)
+_LOOK = timedelta(seconds=5)
 
 
 class Runtime:
@@ -59,7 +68,9 @@ class Runtime:
         self._publisher = publisher or (lambda: make_publisher(settings))
         self._opening = asyncio.Lock()
         self._processor: Processor | None = None
+        self._releaser: Releaser | None = None
         self._topics: dict[str, int] = {}
+        self._wake_relay: Callable[[], None] = lambda: None
 
     async def open(self, *, new_scope: bool = False) -> Processor:
         """Connect, verify the tables, register the handlers; return the processor."""
@@ -69,13 +80,23 @@ class Runtime:
                     raise DeclarationError("This App has no handler. Declare one with @app.handler(topic, source=…, name=…).")
                 await self.open_database()
                 routes = await self._register(new_scope=new_scope)
-                self._processor = Processor(self.tables(), Routes(routes), self.group)
+                self._processor = Processor(self.tables(), Routes(routes), self.group, on_records=self._records_written)
+                self._releaser = Releaser(self.tables(), routes, self.group)
             return self._processor
+
+    async def releaser(self) -> Releaser:
+        """Open, and return what releases entries from quarantine."""
+        await self.open()
+        assert self._releaser is not None
+        return self._releaser
 
     async def open_database(self) -> None:
         """Connect and verify the tables: all that a relay needs, or somebody who only looks."""
         await self.database.open()
         await schema.verify(self.database, self.settings.schema_name)
+
+    def _records_written(self) -> None:
+        self._wake_relay()
 
     def tables(self) -> Tables:
         """Return the tables that a transaction writes to."""
@@ -119,13 +140,43 @@ class Runtime:
         """Consume, and relay if asked, until `stop` is set; then finish what is open and close."""
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self.close)
+            undo.enter_context(Watchdog(self.settings.session_timeout / 3))
             processor = await self.open(new_scope=new_scope)
+            undo.push_async_callback(Releasing(await self.releaser()).stop)
             if relay:
-                undo.push_async_callback((await self.start_relay()).stop)
-            worker = self._worker(processor, first_start)
-            await worker.start(sorted({handler.topic for handler in self.handlers}))
-            undo.push_async_callback(worker.stop)
-            await stop.wait()
+                relaying = await self.start_relay()
+                self._wake_relay = relaying.wake
+                undo.push_async_callback(relaying.stop)
+            await self._consume(stop, processor, first_start)
+
+    async def _consume(self, stop: asyncio.Event, processor: Processor, first_start: FirstStart) -> None:
+        """Run one worker after the other: one whose lanes are stuck leaves the group, and its successor joins anew."""
+        topics = sorted({handler.topic for handler in self.handlers})
+        while not stop.is_set():
+            async with AsyncExitStack() as undo:
+                subscriber = self._subscriber()
+                worker = self._worker(subscriber, processor, first_start)
+                await worker.start(topics)
+                undo.push_async_callback(worker.stop)
+                health = Health(subscriber, worker.lanes)
+                if self.settings.health_port is not None:
+                    probes = Probes(self.settings.health_port, {"live": partial(_live, health), "ready": partial(_ready, health)})
+                    await probes.start()
+                    undo.push_async_callback(probes.stop)
+                await self._until_stuck(stop, health)
+
+    async def _until_stuck(self, stop: asyncio.Event, health: Health) -> None:
+        watching = Loop("health", health.run_once, idle=_LOOK)
+        task = asyncio.create_task(watching.run())
+        try:
+            while not stop.is_set() and not health.stuck:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), _LOOK.total_seconds())
+            if not stop.is_set():
+                log.error("worker is stuck and joins the group again", extra={"partitions": health.stuck})
+        finally:
+            watching.stop()
+            await task
 
     async def relay(self, stop: asyncio.Event) -> None:
         """Publish the outbox until `stop` is set; then close."""
@@ -135,14 +186,23 @@ class Runtime:
             undo.push_async_callback((await self.start_relay()).stop)
             await stop.wait()
 
-    def _worker(self, processor: Processor, first_start: FirstStart) -> Worker:
-        subscriber = self._subscriber()
+    def _worker(self, subscriber: Subscriber, processor: Processor, first_start: FirstStart) -> Worker:
+        backpressure = Backpressure(self.database, schema=self.settings.schema_name)
+
+        async def paused() -> bool:
+            try:
+                return await backpressure.paused()
+            except (DatabaseFailure, CommitUnknown):
+                # Nothing can be settled now either.
+                return True
+
         settings = LaneSettings(
             group=self.group,
             owner=self.owner,
             schema=self.settings.schema_name,
             batch_size=self.settings.batch_size,
             first_start=first_start,
+            paused=paused,
         )
 
         def make_lane(partition: Partition) -> Lane:
@@ -154,7 +214,8 @@ class Runtime:
         """Start to publish the outbox."""
         publisher = self._publisher()
         await publisher.start()
-        relay = Relay(self.database, publisher, schema=self.settings.schema_name, owner=self.owner)
+        listener = make_listener(self.settings)
+        relay = Relay(self.database, publisher, schema=self.settings.schema_name, owner=self.owner, listener=listener)
         return Relaying(relay, publisher)
 
     async def close(self) -> None:
@@ -171,12 +232,29 @@ class Relaying:
         self._publisher = publisher
         self._task = asyncio.create_task(relay.loop.run())
 
+    def wake(self) -> None:
+        """Say that there is something to publish."""
+        self._relay.wake()
+
     async def stop(self) -> None:
         """Finish what is being sent, hand the shards over, close the publisher."""
         self._relay.loop.stop()
         await self._task
         await self._relay.close()
         await self._publisher.close()
+
+
+class Releasing:
+    """Releases entries whose time has come, in a task of its own."""
+
+    def __init__(self, releaser: Releaser) -> None:
+        self._loop = Loop("releases", releaser.run_once)
+        self._task = asyncio.create_task(self._loop.run())
+
+    async def stop(self) -> None:
+        """Finish the release that is open."""
+        self._loop.stop()
+        await self._task
 
 
 def _check(settings: Settings) -> None:
@@ -192,3 +270,13 @@ def _check(settings: Settings) -> None:
             f"lock_timeout ({settings.lock_timeout}) must be below statement_timeout ({settings.statement_timeout}): "
             "else waiting for another worker looks like a statement that fails."
         )
+
+
+def _live(health: Health) -> tuple[bool, dict[str, Any]]:
+    """A process that makes no progress wants to be started again; one without Kafka or database only waits."""
+    return not health.stuck, {"stuck": [str(partition) for partition in health.stuck]}
+
+
+def _ready(health: Health) -> tuple[bool, dict[str, Any]]:
+    lag = {f"{partition.topic}/{partition.number}": seen.lag for partition, seen in health.seen.items()}
+    return health.reachable and not health.stuck, {"kafka": health.reachable, "lag": lag}

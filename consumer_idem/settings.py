@@ -54,6 +54,8 @@ class Settings(BaseSettings):
     """PostgreSQL ends a statement that takes so long, also one that its worker never finished sending; below session_timeout."""
     drain_timeout: Duration = timedelta(seconds=10)
     """How long a worker that stops, or gives a partition back, may take to finish its transaction."""
+    health_port: int | None = Field(None, ge=0, le=65_535)
+    """Where `/live` and `/ready` answer; None for no such port, 0 for any that is free."""
     prepared_statements: bool = True
     """False behind a transaction-pooling proxy that does not know protocol-level prepared statements."""
 

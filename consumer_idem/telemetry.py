@@ -28,6 +28,7 @@ _size = _meter.create_histogram("consumer_idem.transaction.messages", unit="{mes
 _lanes = _meter.create_counter(
     "consumer_idem.lane.events", unit="{event}", description="Lanes taken, fenced, rewound, behind the log's start"
 )
+_lag = _meter.create_gauge("consumer_idem.lag", unit="{message}", description="Offsets between a lane and the end of its partition")
 _offsets = _meter.create_counter("consumer_idem.offsets.refused", unit="{commit}", description="Offset commits that Kafka did not take")
 _held = _meter.create_counter("consumer_idem.outbox.events", unit="{event}", description="Outbox records delivered, parked, held")
 
@@ -81,6 +82,11 @@ class Transaction:
 def lane(event: str, partition: Partition) -> None:
     """Count what happened to a lane: taken, fenced, rewound, lost-range, made-anew, unreadable."""
     _lanes.add(1, {"topic": partition.topic, "event": event})
+
+
+def lag(partition: Partition, messages: int) -> None:
+    """Record how many offsets lie before a lane."""
+    _lag.set(messages, {"topic": partition.topic, "partition": partition.number})
 
 
 def offsets_refused() -> None:

@@ -3,8 +3,9 @@
 from typing import Any
 
 from consumer_idem.errors import ClientMissing, DeclarationError
-from consumer_idem.ports import Database, Publisher, Subscriber
+from consumer_idem.ports import Database, Listener, Publisher, Subscriber
 from consumer_idem.postgres.asyncpg import AsyncpgDatabase
+from consumer_idem.postgres.listen import AsyncpgListener
 from consumer_idem.settings import Settings
 
 
@@ -14,6 +15,11 @@ def make_database(settings: Settings) -> Database:
         raise DeclarationError("No database is named. Pass --database postgresql://…, set CONSUMER_IDEM_DATABASE, or App(database=…).")
     cache = 256 if settings.prepared_statements else 0
     return AsyncpgDatabase(settings.database.get_secret_value(), statement_cache_size=cache)
+
+
+def make_listener(settings: Settings) -> Listener | None:
+    """Return what hears that records were written; None without a DSN: then polling alone finds them."""
+    return None if settings.database is None else AsyncpgListener(settings.database.get_secret_value())
 
 
 def make_subscriber(settings: Settings, group: str) -> Subscriber:
@@ -50,4 +56,6 @@ def _options(settings: Settings) -> dict[str, Any]:
 
 
 def _missing(settings: Settings) -> ClientMissing:
-    return ClientMissing(f"The Kafka client is not installed. Run `pip install 'consumer-idem[{settings.client}]'`, or choose another --client.")
+    return ClientMissing(
+        f"The Kafka client is not installed. Run `pip install 'consumer-idem[{settings.client}]'`, or choose another --client."
+    )

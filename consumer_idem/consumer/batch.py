@@ -91,6 +91,8 @@ class Batch:
     async def _until_sealed(self, connection: Connection, caller: Caller, cases: list[Case]) -> Result | None:
         """Do everything up to the seal; None if the transaction may be committed."""
         await failpoint.reached("begin.after")
+        if not await self.seal.begin(connection):
+            return SealRefused()
         await self._claim(connection, cases)
         await failpoint.reached("claim.after")
         await self._handle(caller, cases)
@@ -100,7 +102,7 @@ class Batch:
             return Settled([case.outcome for case in cases if case.outcome is not None])
         await self._settle(connection, caller, cases, settled)
         await failpoint.reached("settle.after")
-        if not await self.seal.seal(connection, self.attempt, [case.message for case in settled]):
+        if not await self.seal.seal(connection, self.attempt, settled):
             return SealRefused()
         await failpoint.reached("seal.after")
         return None

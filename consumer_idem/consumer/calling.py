@@ -133,6 +133,10 @@ class Caller:
             await self._undo(tx)
             return error
         policy = case.handler.policy
+        if isinstance(error, policy.release_on) and (self.lone or not tx.sent):
+            await self._undo(tx)
+            case.failures += 1
+            return Quarantined(Reason.NOT_YET, describe(error), release_after=policy.release_after)
         retry, final = self._retry(policy, error), isinstance(error, policy.quarantine_on)
         if tx.sent:
             raise Culprit(case, error, retry, final) from error

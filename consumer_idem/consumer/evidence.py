@@ -66,6 +66,7 @@ def _entry(case: Case, group: str, state: str, outcome: Quarantined) -> Entry:
         message_id=None if known is None else known.message_id,
         fingerprint=None if reading is None else reading.fingerprint,
         fingerprint_version=None if reading is None else reading.fingerprint_version,
+        kept=None if reading is None or reading.kept is None else json.dumps(reading.kept),
         topic=case.topic,
         partition=message.partition,
         offset=message.offset,
@@ -74,4 +75,5 @@ def _entry(case: Case, group: str, state: str, outcome: Quarantined) -> Entry:
         value=message.value,
         headers=stored_headers(message.headers),
         attempts=case.failures,
+        release_after=outcome.release_after,
     )

@@ -19,6 +19,10 @@ class RetryPolicy:
     `attempts`: so often it is called for one message before that is quarantined.
     `retry_on`: errors that stop the partition and try again, after `first_delay` doubled up to `max_delay`, with full
     jitter, for ever and never counted. `quarantine_on`: errors that no further attempt can mend.
+    `release_on`: errors that later messages may mend (its account does not exist yet). The message is quarantined and the
+    partition goes on; `run` releases the entry by itself after `release_after`, doubled with each failure up to
+    `max_release_after`, `releases` times, then a person must. This gives up the order: messages behind it, those of its own
+    Kafka key too, are applied before it. Use `retry_on` where that matters.
     `crashes`: so many process deaths in this message's run before it is quarantined.
     `deadline`: a call that takes longer is cancelled and counts as failed; None for no limit.
     """
@@ -26,6 +30,10 @@ class RetryPolicy:
     attempts: int = 3
     retry_on: tuple[type[Exception], ...] = ()
     quarantine_on: tuple[type[Exception], ...] = ()
+    release_on: tuple[type[Exception], ...] = ()
+    release_after: timedelta = timedelta(minutes=1)
+    max_release_after: timedelta = timedelta(hours=1)
+    releases: int = 20
     first_delay: timedelta = timedelta(milliseconds=200)
     max_delay: timedelta = timedelta(seconds=30)
     crashes: int = 3
@@ -34,7 +42,7 @@ class RetryPolicy:
     def delay(self, retries: int) -> timedelta:
         """Return how long to wait before retry number `retries` + 1."""
         longest: timedelta = min(self.max_delay, self.first_delay * (1 << min(retries, 32)))
-        return random.uniform(0.5, 1) * longest
+        return random.random() * longest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
@@ -32,15 +32,16 @@ class LaneSettings:
     schema: str
     batch_size: int
     first_start: FirstStart
+    paused: Callable[[], Awaitable[bool]]
+    """Whether to poll nothing now: the outbox is too full."""
     poll_timeout: timedelta = timedelta(seconds=1)
-    gate: Callable[[], bool] = lambda: True
-    """Whether more may be consumed now; False while the outbox is too full."""
 
 
 class Lane:
     """Reads one partition and settles its messages in order, one transaction at a time.
 
-    Nothing is fetched before the slot is taken: a new epoch fences whoever had the partition before.
+    Nothing is fetched before the slot is taken: a new epoch fences whoever had the partition before. `ended`: the partition is
+    not ours any more. `waiting`: on purpose, for a retry or for the outbox to drain.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Lane:
         self._backlog: Sequence[Message] = ()
         self._in_doubt: tuple[int, int] | None = None
         self.ended = False
+        self.waiting = False
 
     @property
     def watermark(self) -> int | None:
@@ -112,7 +114,7 @@ class Lane:
         return len(messages)
 
     async def _poll(self) -> Sequence[Message]:
-        if not self._settings.gate():
+        if await self._settings.paused():
             await self._pause(self._settings.poll_timeout)
             return ()
         poll = asyncio.ensure_future(self._subscriber.poll(self.partition, self._settings.batch_size, self._settings.poll_timeout))
@@ -161,8 +163,12 @@ class Lane:
         await self._pause(retry.after)
 
     async def _pause(self, duration: timedelta) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), duration.total_seconds())
+        self.waiting = True
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), duration.total_seconds())
+        finally:
+            self.waiting = False
 
     # Taking the partition
 

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import assert_never
@@ -47,12 +47,13 @@ class Course:
 
 
 class Processor:
-    """Settles messages through batches of one transaction each."""
+    """Settles messages through batches of one transaction each. `on_records` hears of commits that have left records."""
 
-    def __init__(self, tables: Tables, routes: Routes, group: str) -> None:
+    def __init__(self, tables: Tables, routes: Routes, group: str, *, on_records: Callable[[], None] = lambda: None) -> None:
         self._tables = tables
         self._routes = routes
         self._group = group
+        self._on_records = on_records
         self._last_commit = 0.0
         self._marked: set[Position] = set()
 
@@ -156,6 +157,8 @@ class Processor:
             await doubt.synchronizer.after_commit()
         for doubt in batch.disproved:
             await doubt.synchronizer.after_rollback()
+        if batch.records and isinstance(result, Settled):
+            self._on_records()
         if isinstance(result, SealRefused):
             await course.seal.explain(self._tables.database)
             return Broken("The transaction was ended inside a handler.")

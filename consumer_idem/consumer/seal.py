@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
+from consumer_idem.consumer.case import Case
 from consumer_idem.errors import DatabaseRewound, Fenced
 from consumer_idem.inbox.progress import Progress, Slot
 from consumer_idem.message import Message
@@ -26,7 +27,10 @@ class Seal(Protocol):
     def slot(self, message: Message) -> Slot:
         """Return the slot that the message belongs to."""
 
-    async def seal(self, connection: Connection, attempt: UUID, settled: Sequence[Message]) -> bool:
+    async def begin(self, connection: Connection) -> bool:
+        """Take what the seal will move, if that must be held from the start; False if it is not there to be taken."""
+
+    async def seal(self, connection: Connection, attempt: UUID, settled: Sequence[Case]) -> bool:
         """Seal the transaction that settles these messages; False if it may not be committed."""
 
     def redelivered(self, message: Message) -> bool:
@@ -57,7 +61,11 @@ class PlainSeal:
         """Return the slot that the message belongs to."""
         return Slot(self._group, self._topics[message.topic], message.partition)
 
-    async def seal(self, connection: Connection, attempt: UUID, settled: Sequence[Message]) -> bool:
+    async def begin(self, connection: Connection) -> bool:
+        """There is nothing to take."""
+        return True
+
+    async def seal(self, connection: Connection, attempt: UUID, settled: Sequence[Case]) -> bool:
         """Seal; False if the transaction is not the one that made the claims."""
         return bool(await connection.fetch(self._sql, str(attempt)))
 
@@ -100,9 +108,13 @@ class ProgressSeal:
         """Return the lane's slot."""
         return self.lane_slot
 
-    async def seal(self, connection: Connection, attempt: UUID, settled: Sequence[Message]) -> bool:
+    async def begin(self, connection: Connection) -> bool:
+        """Take nothing: a lane that was fenced finds out at its seal, and its progress is locked no longer than it must be."""
+        return True
+
+    async def seal(self, connection: Connection, attempt: UUID, settled: Sequence[Case]) -> bool:
         """Move the progress; False if the epoch, the owner or the database's past is another, or the transaction is."""
-        end = settled[-1].offset + 1
+        end = settled[-1].message.offset + 1
         slot, start = self.lane_slot, self.watermark
         return await self.progress.seal(connection, slot, epoch=self.epoch, owner=self.owner, start=start, end=end, attempt=attempt)
 

@@ -70,10 +70,9 @@ class Worker:
         await asyncio.gather(*self._duties)
         await self._subscriber.close()
 
-    @property
-    def partitions(self) -> frozenset[Partition]:
-        """The partitions that this worker reads now."""
-        return frozenset(partition for partition, running in self._running.items() if not running.lane.ended)
+    def lanes(self) -> dict[Partition, Lane]:
+        """Return the lane of every partition that this worker has."""
+        return {partition: running.lane for partition, running in self._running.items()}
 
     # AssignmentListener
 

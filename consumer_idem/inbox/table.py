@@ -83,6 +83,10 @@ class Inbox:
         rows = await connection.fetch(self._sql["held"], key_hashes, attempt)
         return {row["key_hash"]: _held(row) for row in rows}
 
+    async def free(self, connection: Connection, key_hash: UUID, position: tuple[int, int, int]) -> None:
+        """Give up the claim of the quarantined copy at `position`, so that this transaction, which releases it, can claim anew."""
+        await connection.execute(self._sql["free"], key_hash, *position)
+
     async def settle(self, connection: Connection, attempt: UUID, dropped: Sequence[UUID], statuses: Sequence[tuple[UUID, str]]) -> None:
         """Delete the claims of what is not settled by this transaction, and write the status of what was not applied."""
         if dropped or statuses:

@@ -1,0 +1,16 @@
+-- NULL: whatever it is, see list.sql.
+SELECT entry.state, entry.reason, scope.name AS handler, entry.error, count(*) AS entries, min(entry.id) AS first_id,
+       min(entry.quarantined_at) AS first_at, max(entry.quarantined_at) AS last_at, min(entry.release_at) AS release_at,
+       array_agg(DISTINCT topic.name) AS topics
+FROM {schema}.quarantine AS entry
+JOIN {schema}.topic ON topic.id = entry.topic
+LEFT JOIN {schema}.scope ON scope.id = entry.scope
+WHERE ($1::text IS NULL OR entry.state = $1::text)
+  AND ($2::text IS NULL OR entry.reason = $2::text)
+  AND ($3::text IS NULL OR scope.name = $3::text)
+  AND ($4::text IS NULL OR topic.name = $4::text)
+  AND ($5::timestamptz IS NULL OR entry.quarantined_at >= $5::timestamptz)
+  AND ($6::text IS NULL OR entry.message_id = $6::text)
+GROUP BY entry.state, entry.reason, scope.name, entry.error
+ORDER BY last_at DESC, first_id DESC
+LIMIT $7::bigint
