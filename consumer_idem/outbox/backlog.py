@@ -1,6 +1,6 @@
 """The relay's side of the outbox table: read what is to be published, forget what was, park what never can be."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -59,7 +59,8 @@ class Backlog:
     async def read(self, wanted: Wanted) -> Page:
         """Return the next records; from the start of the table if operators have changed something since."""
         async with short(self._database, self._schema, script=self._sql["begin_read"]) as connection:
-            rows = await connection.fetch(self._sql["read"], *wanted)
+            above, change, shards, without, known, records, size = wanted
+            rows = await connection.fetch(self._sql["read"], above, change, shards, without, _array(known), records, size)
         return Page([entry_of(row) for row in rows if row["id"] is not None], rows[0]["change"])
 
     async def settle(self, landed: Sequence[Entry], unfit: Sequence[Unfit], epochs: Epochs) -> None:
@@ -67,10 +68,10 @@ class Backlog:
         owned = [epochs.get(shard, _NOBODY) for shard in range(SHARDS)]
         async with short(self._database, self._schema, script=self._sql["begin_write"]) as connection:
             if landed:
-                ids, message_ids = [entry.id for entry in landed], [entry.record.id for entry in landed]
+                ids, message_ids = _array(entry.id for entry in landed), _array(entry.record.id for entry in landed)
                 await connection.execute(self._sql["forget"], ids, message_ids, self._owner, owned)
             if unfit:
-                ids, message_ids = [each.entry.id for each in unfit], [each.entry.record.id for each in unfit]
+                ids, message_ids = _array(each.entry.id for each in unfit), _array(each.entry.record.id for each in unfit)
                 await connection.execute(self._sql["park"], ids, message_ids, self._owner, owned, [each.error for each in unfit])
 
     async def hold(self, topics: Mapping[str, str]) -> None:
@@ -88,3 +89,8 @@ class Backlog:
         async with short(self._database, self._schema, script=self._sql["begin_read"]) as connection:
             (row,) = await connection.fetch(self._sql["writers"])
         return Writers(row["server"], row["last"], frozenset(row["writers"]))
+
+
+def _array(values: Iterable[int | UUID]) -> str:
+    """Return a PostgreSQL array as text: asyncpg examines every element of a list, which for thousands of ids is felt."""
+    return "{" + ",".join(map(str, values)) + "}"

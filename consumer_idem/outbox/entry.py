@@ -17,16 +17,13 @@ class Entry(NamedTuple):
     id: int
     shard: int
     record: OutboxRecord
+    size: int
+    """The bytes of its value."""
 
     @property
     def chain(self) -> Chain:
         """The records among which this one must not be overtaken."""
         return self.id if self.record.key is None else self.record.key
-
-    @property
-    def size(self) -> int:
-        """The bytes of its value."""
-        return len(self.record.value or b"")
 
 
 class Unfit(NamedTuple):
@@ -46,5 +43,5 @@ def entry_of(row: Row) -> Entry | Unfit:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             problem = f"undecodable headers: {error}"
     record = OutboxRecord(id=row["message_id"], topic=row["topic"], key=row["key"], value=row["value"], headers=headers)
-    entry = Entry(row["id"], row["shard"], record)
+    entry = Entry(row["id"], row["shard"], record, len(record.value or b""))
     return entry if problem is None else Unfit(entry, problem)

@@ -78,7 +78,8 @@ class OutboxDesk:
     async def drop(self, connection: Connection, ids: Sequence[int], *, operator: str, reason: str) -> Sequence[int]:
         """Delete parked or pending records unpublished and free their keys; return the ids of those that were there.
 
-        A pending record may be on its way at this moment and arrive all the same. What a replay run holds is not dropped.
+        A record that a relay has in its hands at this moment may arrive all the same, and behind later ones of its key. What a
+        replay run holds is not dropped.
         """
         rows = await connection.fetch(self._sql["drop"], ids, operator, reason)
         return [row["record"] for row in rows]

@@ -30,7 +30,7 @@ class Reader:
         self._change = _UNSEEN
         self._looking = True
         self._pause = _FIRST_PAUSE
-        self._read_at = self._full_look_at = self._writers_at = 0.0
+        self._read_at = self._last_read_at = self._full_look_at = self._writers_at = 0.0
         self._left_out: Collection[str] = ()
 
     def look(self) -> None:
@@ -43,7 +43,9 @@ class Reader:
         self._looking = True
 
     def due_in(self, now: float) -> float:
-        """Return the seconds until the next read."""
+        """Return the seconds until the next read: with a batch ready to be sent there is time, but other topics may have some."""
+        if self._window.queued >= self._limits.batch:
+            return max(0.0, self._last_read_at + self._poll - now)
         return 0.0 if self._looking else max(0.0, self._read_at - now)
 
     async def watch(self) -> None:
@@ -64,7 +66,7 @@ class Reader:
         if self._floor.unknown:
             await self._look_at_writers()
         self._left_out = self._window.full_topics
-        started = time.monotonic()
+        started = self._last_read_at = time.monotonic()
         whole = started >= self._full_look_at
         page = await self._backlog.read(
             Wanted(

@@ -61,6 +61,11 @@ class Window:
         most = self._limits
         return [topic for topic, lane in self._lanes.items() if len(lane) >= most.queue or lane.bytes >= most.bytes]
 
+    @property
+    def queued(self) -> int:
+        """How many records are ready to be sent or wait to be tried again."""
+        return sum(lane.queued for lane in self._lanes.values())
+
     def known(self) -> list[int]:
         """Return the ids of all rows in memory, those included that are still to be deleted or parked."""
         ids = [entry.id for lane in self._lanes.values() for entry in lane.entries()]
@@ -74,8 +79,11 @@ class Window:
             if isinstance(entry, Unfit):
                 self._unfit[entry.entry.id] = entry
                 blocked.add(_key(entry.entry))
-            elif entry.record.topic not in held and (entry.record.key is None or _key(entry) not in blocked):
-                self._lane(entry.record.topic).admit(entry)
+                continue
+            record = entry.record
+            if record.topic in held or (blocked and record.key is not None and _key(entry) in blocked):
+                continue
+            self._lane(record.topic).admit(entry)
 
     # Sending
 

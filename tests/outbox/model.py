@@ -177,8 +177,8 @@ class ModelConnection:
 
     # Records
 
-    def _read(self, above: int, change: int, shards: Sequence[int], without: Sequence[str], known: Sequence[int], *limits: int) -> Any:
-        world = self._world
+    def _read(self, above: int, change: int, shards: Sequence[int], without: Sequence[str], in_memory: str, *limits: int) -> Any:
+        world, known = self._world, ids_of(in_memory)
         floor = above if change == world.changes else 0
         seen = [row for row in world.rows.values() if row.visible]
         parked = {(row.topic, row.key): row.id for row in reversed(seen) if row.state == "x" and row.key is not None}
@@ -190,17 +190,17 @@ class ModelConnection:
         ]
         return found[: limits[0]] or [{"change": world.changes, "id": None}]
 
-    def _forget(self, ids: Sequence[int], message_ids: Sequence[UUID], owner: UUID, epochs: Sequence[int]) -> None:
-        for row in self._ours(ids, message_ids, owner, epochs):
+    def _forget(self, ids: str, messageids_of: str, owner: UUID, epochs: Sequence[int]) -> None:
+        for row in self._ours(ids, messageids_of, owner, epochs):
             del self._world.rows[row.id]
 
-    def _park(self, ids: Sequence[int], message_ids: Sequence[UUID], owner: UUID, epochs: Sequence[int], _: Sequence[str]) -> None:
-        for row in self._ours(ids, message_ids, owner, epochs):
+    def _park(self, ids: str, messageids_of: str, owner: UUID, epochs: Sequence[int], _: Sequence[str]) -> None:
+        for row in self._ours(ids, messageids_of, owner, epochs):
             row.state = "x"
 
-    def _ours(self, ids: Sequence[int], message_ids: Sequence[UUID], owner: UUID, epochs: Sequence[int]) -> list[Row]:
+    def _ours(self, ids: str, messageids_of: str, owner: UUID, epochs: Sequence[int]) -> list[Row]:
         world = self._world
-        rows = [world.rows[id] for id in ids if id in world.rows and world.rows[id].message_id in message_ids]
+        rows = [world.rows[id] for id in ids_of(ids) if id in world.rows and str(world.rows[id].message_id) in messageids_of]
         return [row for row in rows if world.owners[row.shard] == owner and world.epochs[row.shard] == epochs[row.shard]]
 
     def _hold(self, *_: Any) -> None: ...
@@ -213,6 +213,10 @@ class ModelConnection:
 
 def _columns(row: Row) -> dict[str, Any]:
     return {"id": row.id, "message_id": row.message_id, "shard": row.shard, "topic": row.topic, "key": row.key}
+
+
+def ids_of(array: str) -> list[int]:
+    return [int(id) for id in array.strip("{}").split(",") if id]
 
 
 class ModelDatabase:
@@ -403,7 +407,8 @@ def complaints(world: World) -> list[str]:
         seen: set[UUID] = set()
         for id in log:
             row = place[id]
-            if id not in seen and row.key is not None:
+            # What an operator has dropped may still come from a stopped relay, at any time.
+            if id not in seen and row.key is not None and row.id not in world.dropped:
                 if row.id < highest[row.topic, row.key]:
                     said.append(f"{row.id} of key {row.key!r} behind {highest[row.topic, row.key]}")
                 highest[row.topic, row.key] = row.id

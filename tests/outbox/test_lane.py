@@ -16,7 +16,7 @@ MISSING = NotDelivered(FailureKind.TOPIC, "missing")
 def _lane(*keys: str | None) -> Lane:
     lane = Lane("t", SECOND)
     for id, key in enumerate(keys, 1):
-        lane.admit(Entry(id, 0, OutboxRecord(id=UUID(int=id), topic="t", key=key and key.encode(), value=b"v")))
+        lane.admit(Entry(id, 0, OutboxRecord(id=UUID(int=id), topic="t", key=key and key.encode(), value=b"v"), 1))
     return lane
 
 

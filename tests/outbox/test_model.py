@@ -11,7 +11,7 @@ from consumer_idem.outbox.flights import Flights
 from consumer_idem.outbox.horizon import Floor, Horizon
 from consumer_idem.outbox.lane import Landing, Lane
 from consumer_idem.ports import Delivery
-from tests.outbox.model import ModelConnection, World, complaints, schedule
+from tests.outbox.model import ModelConnection, World, complaints, ids_of, schedule
 
 SCHEDULES = 100
 """In one block, and at most until a planted bug must be seen."""
@@ -67,14 +67,16 @@ async def test_c4_planted_relays_that_share_rows_instead_of_shards_are_caught(mo
     busy: dict[int, str] = {}
     read = ModelConnection._read
 
-    def skip_locked(self: ModelConnection, above: int, change: int, shards: Any, without: Any, known: Any, *limits: int) -> Any:
+    def skip_locked(self: ModelConnection, above: int, change: int, shards: Any, without: Any, known: str, *limits: int) -> Any:
         others = [id for id, actor in busy.items() if actor != self._actor]
-        rows = read(self, 0, change, range(64), without, [*known, *others], *limits)
+        rows = read(self, 0, change, range(64), without, f"{known[:-1]},{','.join(map(str, others))}}}", *limits)
         busy.update({row["id"]: self._actor for row in rows if row["id"] is not None})
         return rows
 
     monkeypatch.setattr(ModelConnection, "_read", skip_locked)
-    monkeypatch.setattr(ModelConnection, "_ours", lambda self, ids, *_: [self._world.rows[id] for id in ids if id in self._world.rows])
+    monkeypatch.setattr(
+        ModelConnection, "_ours", lambda self, ids, *_: [self._world.rows[id] for id in ids_of(ids) if id in self._world.rows]
+    )
 
     assert await _caught(monkeypatch, "behind", lambda _: busy.clear())
 

@@ -1,5 +1,5 @@
 UPDATE {schema}.outbox AS record SET state = 'x', error = unfit.error
-FROM unnest($1::bigint[], $2::uuid[], $5::text[]) AS unfit (id, message_id, error), {schema}.outbox_shard AS owned
+FROM unnest($1::text::bigint[], $2::text::uuid[], $5::text[]) AS unfit (id, message_id, error), {schema}.outbox_shard AS owned
 WHERE record.id = unfit.id
   AND record.message_id = unfit.message_id
   AND record.state = 'p'

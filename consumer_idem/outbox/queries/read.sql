@@ -13,7 +13,7 @@ LEFT JOIN LATERAL (
           AND next.state = 'p'
           AND next.shard = ANY ($3::smallint[])
           AND next.topic <> ALL ($4::text[])
-          AND next.id NOT IN (SELECT unnest($5::bigint[]))
+          AND next.id NOT IN (SELECT unnest($5::text::bigint[]))
           -- Nothing overtakes a parked record of its key. A null key equals none, so it blocks nothing.
           AND NOT EXISTS (
               SELECT FROM {schema}.outbox AS parked
