@@ -76,7 +76,9 @@ class Caller:
                 judged = await self._judge(case, tx, error)
                 if judged is not None:
                     return judged
-                case.read_again()
+                unreadable = case.read_again()
+                if unreadable is not None:
+                    return Quarantined(unreadable.reason, unreadable.error)
             else:
                 if tx.registered:
                     self.synchronizer.join(tx.registered)

@@ -77,11 +77,16 @@ class Case:
         """Return the message's fingerprint under `version`, None if the source does not know it."""
         return self.handler.source.fingerprint_under(version, self.payload, self.message)
 
-    def read_again(self) -> None:
-        """Make a new payload: the handler that raised may have changed the one that it was given."""
+    def read_again(self) -> Unreadable | None:
+        """Make a new payload: the handler that raised may have changed the one that it was given.
+
+        Returns what went wrong if a function of the user's does not read the same message the same way twice.
+        """
         reading = self.route.read(self.message)
-        assert not isinstance(reading, Unreadable)
+        if isinstance(reading, Unreadable):
+            return reading
         self.payload = reading.payload
+        return None
 
 
 class Item(Generic[P]):

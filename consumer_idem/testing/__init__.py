@@ -7,6 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from consumer_idem.testing.deliver import Crashed as Crashed
+    from consumer_idem.testing.deliver import Deliverer as Deliverer
+    from consumer_idem.testing.deliver import crash_at as crash_at
     from consumer_idem.testing.lost import KafkaApi as KafkaApi
     from consumer_idem.testing.lost import LostCommit as LostCommit
     from consumer_idem.testing.lost import LostKafka as LostKafka
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "Child": "supervisor",
     "ChildFailed": "supervisor",
+    "Crashed": "deliver",
+    "Deliverer": "deliver",
     "Fate": "proxy_connection",
     "KafkaApi": "lost",
     "KafkaBroker": "services.kafka",
@@ -34,12 +39,15 @@ _HOMES = {
     "SmallBroker": "services.small_broker",
     "Supervisor": "supervisor",
     "TcpProxy": "proxy",
+    "crash_at": "deliver",
     "eventually": "waiting",
 }
 
 __all__ = [
     "Child",
     "ChildFailed",
+    "Crashed",
+    "Deliverer",
     "Fate",
     "KafkaApi",
     "KafkaBroker",
@@ -50,6 +58,7 @@ __all__ = [
     "SmallBroker",
     "Supervisor",
     "TcpProxy",
+    "crash_at",
     "eventually",
 ]
 
