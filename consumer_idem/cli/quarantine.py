@@ -23,12 +23,12 @@ def list_(
     schema: Schema = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the open entries, newest first."""
+    """List the open entries, oldest first."""
     import asyncio
 
     from consumer_idem.cli import told
 
-    entries = asyncio.run(_newest(settings_of(database, schema), reason, limit))
+    entries = asyncio.run(_list(settings_of(database, schema), reason, limit))
     if as_json:
         typer.echo(told.as_json([dict(entry) for entry in entries]))
         return
@@ -67,11 +67,11 @@ def _readable(value: Any) -> Any:
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in value) if isinstance(value, str) else value
 
 
-async def _newest(settings: "Settings", reason: str | None, limit: int) -> "Sequence[Row]":
-    from consumer_idem.quarantine.table import Quarantine
+async def _list(settings: "Settings", reason: str | None, limit: int) -> "Sequence[Row]":
+    from consumer_idem.quarantine.table import Matching, Quarantine
 
     async with reading(settings) as connection:
-        return await Quarantine(settings.schema_name).newest(connection, reason, limit)
+        return await Quarantine(settings.schema_name).list(connection, Matching(reason=reason), limit=limit)
 
 
 async def _read(settings: "Settings", id: int) -> "Row | None":

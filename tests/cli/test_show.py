@@ -104,7 +104,7 @@ async def test_the_quarantine_is_listed(settled: str) -> None:
     result = await command("quarantine", "list", "--database", settled)
     conflicts = await command("quarantine", "list", "--reason", "conflict", "--json", "--database", settled)
 
-    assert [line.split()[2] for line in result.out.splitlines()] == ["undecodable,", "conflict"]
+    assert [line.split()[2] for line in result.out.splitlines()] == ["conflict", "undecodable,"]
     assert [entry["message_id"] for entry in json.loads(conflicts.out)] == ["4711"]
 
 
