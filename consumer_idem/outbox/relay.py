@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID, uuid4
 
+from consumer_idem import telemetry
+from consumer_idem.errors import CommitUnknown, DatabaseFailure
 from consumer_idem.failpoint import reached
 from consumer_idem.loop import Loop
 from consumer_idem.outbox.backlog import Backlog, Page
@@ -105,10 +107,14 @@ class Relay:
             await self._ear.close()
             await self._flights.wait(patience)
             self._land()
-            try:
-                await self._write_down(self._window.landed, self._window.unfit)
-            finally:
-                await self._lease.retire()
+            await self._hand_over()
+
+    async def _hand_over(self) -> None:
+        try:
+            await self._write_down(self._window.landed, self._window.unfit)
+            await self._lease.retire()
+        except (DatabaseFailure, CommitUnknown) as error:
+            log.warning("shards could not be handed over; they are free when the lease ends", extra={"error": str(error)})
 
     # One turn
 
@@ -143,6 +149,8 @@ class Relay:
 
     def _land(self) -> None:
         for topic, landing in self._flights.land():
+            if landing.acknowledged:
+                telemetry.outbox("delivered", len(landing.acknowledged), topic)
             if landing.topic_error is not None:
                 self._hold(topic, landing.topic_error)
             elif landing.acknowledged and self._window.flows(topic):
@@ -187,6 +195,7 @@ class Relay:
             await reached("relay.after_settle")
         for refused in unfit:
             log.error("record parked", extra=_described(refused))
+            telemetry.outbox("parked", 1, refused.entry.record.topic)
         if self._holds:
             await self._backlog.hold(self._holds)
             self._holds = {}
@@ -196,6 +205,7 @@ class Relay:
 
     def _hold(self, topic: str, error: str) -> None:
         log.error("topic held", extra={"topic": topic, "error": error})
+        telemetry.outbox("held", 1, topic)
         self._holds[topic] = error
         self._flowing.discard(topic)
 

@@ -49,16 +49,17 @@ def _in_transaction(connection: Any) -> bool:
 
 
 def _columns(records: Sequence[PendingRecord]) -> tuple[list[Any], ...]:
+    ids, topics, keys, values, headers, types, sources, times = map(list, zip(*records, strict=True))
     return (
-        [record.message_id for record in records],
-        [shard_of(record.topic, record.key, record.message_id) for record in records],
-        _once([record.topic for record in records]),
-        _unless_null([record.key for record in records]),
-        _unless_null([record.value for record in records]),
-        _unless_null([stored_headers(record.headers) for record in records]),
-        _unless_null([record.type for record in records]),
-        _once([record.source for record in records]),
-        _unless_null([record.message_time for record in records]),
+        ids,
+        [shard_of(topic, key, id) for topic, key, id in zip(topics, keys, ids, strict=True)],
+        _once(topics),
+        _unless_null(keys),
+        _unless_null(values),
+        _unless_null([stored_headers(one) for one in headers]) if any(headers) else [],
+        _unless_null(types),
+        _once(sources),
+        _unless_null([None if time is None else time.timestamp() for time in times]),
     )
 
 
@@ -67,4 +68,4 @@ def _once(column: list[str]) -> list[str]:
 
 
 def _unless_null(column: list[Any]) -> list[Any]:
-    return [] if all(value is None for value in column) else column
+    return [] if column[0] is None and all(value is None for value in column) else column

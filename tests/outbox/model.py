@@ -190,17 +190,17 @@ class ModelConnection:
         ]
         return found[: limits[0]] or [{"change": world.changes, "id": None}]
 
-    def _forget(self, ids: str, messageids_of: str, owner: UUID, epochs: Sequence[int]) -> None:
-        for row in self._ours(ids, messageids_of, owner, epochs):
+    def _forget(self, ids: str, message_ids: str, owner: UUID, epochs: Sequence[int]) -> None:
+        for row in self._ours(ids, message_ids, owner, epochs):
             del self._world.rows[row.id]
 
-    def _park(self, ids: str, messageids_of: str, owner: UUID, epochs: Sequence[int], _: Sequence[str]) -> None:
-        for row in self._ours(ids, messageids_of, owner, epochs):
+    def _park(self, ids: str, message_ids: str, owner: UUID, epochs: Sequence[int], _: Sequence[str]) -> None:
+        for row in self._ours(ids, message_ids, owner, epochs):
             row.state = "x"
 
-    def _ours(self, ids: str, messageids_of: str, owner: UUID, epochs: Sequence[int]) -> list[Row]:
+    def _ours(self, ids: str, message_ids: str, owner: UUID, epochs: Sequence[int]) -> list[Row]:
         world = self._world
-        rows = [world.rows[id] for id in ids_of(ids) if id in world.rows and str(world.rows[id].message_id) in messageids_of]
+        rows = [world.rows[id] for id in ids_of(ids) if id in world.rows and str(world.rows[id].message_id) in message_ids]
         return [row for row in rows if world.owners[row.shard] == owner and world.epochs[row.shard] == epochs[row.shard]]
 
     def _hold(self, *_: Any) -> None: ...

@@ -2,6 +2,7 @@ import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import asyncpg
 import pytest
 
 from consumer_idem.kafka.confluent_publisher import ConfluentPublisher
@@ -9,9 +10,10 @@ from consumer_idem.outbox import reader
 from consumer_idem.outbox.relay import Relay, RelaySettings
 from consumer_idem.postgres.asyncpg import AsyncpgDatabase
 from consumer_idem.postgres.listen import AsyncpgListener
+from consumer_idem.sql import migrations
 from consumer_idem.testing.supervisor import Supervisor
 from consumer_idem.testing.waiting import eventually
-from tests.conftest import MakeTopic
+from tests.conftest import MakeTopic, Services
 from tests.outbox.scene import QUICK, Scene, first_occurrences, record
 
 NEVER = timedelta(hours=1)
@@ -155,3 +157,35 @@ async def test_through_a_pooler_a_deaf_listener_is_noticed_and_polling_goes_on(s
     await database.close()
 
     assert await scene.values(name) == [1, 2]
+
+
+async def test_a_database_that_is_gone_does_not_keep_a_relay_from_closing(services: Services, kafka: str) -> None:
+    server = services.postgres()
+    connection = await asyncpg.connect(server.dsn())
+    for script in migrations("idem").values():
+        await connection.execute(script)
+    scene = Scene(server.dsn(), kafka, connection)
+    async with scene.relay():
+        await eventually(lambda: connection.fetchval("SELECT count(*) = 64 FROM idem.outbox_shard WHERE owner IS NOT NULL"))
+        await asyncio.to_thread(server.kill9)
+
+
+async def test_b16_a_database_that_restarts_costs_nothing_but_time(services: Services, topic: MakeTopic, kafka: str) -> None:
+    name, server = topic(2), services.postgres()
+    connection = await asyncpg.connect(server.dsn())
+    for script in migrations("idem").values():
+        await connection.execute(script)
+    scene = Scene(server.dsn(), kafka, connection)
+    async with scene.relay():
+        await scene.add(*(record(name, number, key=f"k{number % 10}") for number in range(100)))
+        await scene.drained()
+        await asyncio.to_thread(server.kill9)
+        await asyncio.to_thread(server.start)
+        scene.connection = await asyncpg.connect(server.dsn())
+        await scene.add(*(record(name, number, key=f"k{number % 10}") for number in range(100, 200)))
+        await scene.drained()
+        messages = await scene.published(name)
+        await scene.connection.close()
+
+    assert {str(number).encode() for number in range(200)} == {message.value for message in messages}
+    assert all(numbers == sorted(numbers) for numbers in first_occurrences(messages).values())
