@@ -8,7 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
+
+try:
+    from pytest_asyncio import fixture as async_fixture
+except ImportError:
+    # pytest loads this file wherever the library is installed: without pytest-asyncio it must only be of no use.
+    async_fixture = pytest.fixture
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +26,7 @@ def idem_postgres_server() -> Iterator[Any]:
     server.close()
 
 
-@pytest_asyncio.fixture
+@async_fixture
 async def idem_postgres(idem_postgres_server: Any) -> AsyncIterator[str]:
     """The connection string of a fresh database with the library's tables; dropped after the test."""
     import asyncpg
@@ -51,7 +56,7 @@ def idem_kafka() -> Iterator[str]:
     broker.close()
 
 
-@pytest_asyncio.fixture
+@async_fixture
 async def idem_deliverer(idem_postgres: str) -> AsyncIterator[Any]:
     """What `deliver` and `redeliver` belong to."""
     from consumer_idem.testing.deliver import Deliverer

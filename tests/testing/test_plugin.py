@@ -68,7 +68,7 @@ async def test_a_crash_sends_one_mail_at_most(deliver, redeliver, crash_at, idem
 def test_the_plugin_finds_a_planted_bug_in_a_users_handler(pytester: Any):
     pytester.makepyfile(test_shop=HANDLERS)
     pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "consumer_idem.testing.plugin")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
 
     result.assert_outcomes(passed=6, failed=2)
     result.stdout.fnmatch_lines(["FAILED *planted_bug-handlers.after*", "FAILED *planted_bug-seal.after*"])
