@@ -1,7 +1,8 @@
 """librdkafka's settings: which are ours to choose, which may not be changed. Aliases are known, so that none is a way around."""
 
 from collections.abc import Mapping
-from typing import Any
+from datetime import timedelta
+from typing import Any, Literal
 
 from consumer_idem.kafka._settings import merged
 
@@ -18,6 +19,8 @@ _ALIASES = {
     "queue.buffering.max.ms": "linger.ms",
     "auto.commit.enable": "enable.auto.commit",
     "compression.codec": "compression.type",
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "metadata.max.age.ms": "topic.metadata.refresh.interval.ms",
 }
 
 
@@ -56,6 +59,59 @@ def publisher_settings(bootstrap: str, options: Mapping[str, Any]) -> dict[str, 
     settings = merged(_canonical(options), defaults=defaults, fixed=fixed)
     # Off by default, and librdkafka warns of it whenever it is named.
     del settings["enable.gapless.guarantee"]
+    return settings
+
+
+Protocol = Literal["classic", "consumer"]
+Assignment = Literal["eager", "cooperative-sticky"]
+
+_STRATEGIES: Mapping[Assignment, str] = {"eager": "roundrobin", "cooperative-sticky": "cooperative-sticky"}
+
+
+def subscriber_settings(bootstrap: str, group: str, membership: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a Consumer; raise UnsafeClientSetting for an option that would lose messages."""
+    defaults = {
+        "client.id": "consumer-idem",
+        # While a fetch of the drained partitions waits at the broker, no other partition of that broker is fetched.
+        "fetch.wait.max.ms": 25,
+        "fetch.error.backoff.ms": 100,
+        # Our own buffers are what lanes read from; librdkafka's need only bridge the time until the next look.
+        "queued.min.messages": 2000,
+        "queued.max.messages.kbytes": 16_384,
+        "fetch.queue.backoff.ms": 10,
+        "reconnect.backoff.max.ms": 1000,
+        "socket.timeout.ms": 15_000,
+        "topic.metadata.refresh.interval.ms": 60_000,
+    }
+    fixed = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+        "check.crcs": True,
+        "allow.auto.create.topics": False,
+        "enable.partition.eof": False,
+        **membership,
+    }
+    return merged(_canonical(options), defaults=defaults, fixed=fixed)
+
+
+def membership_settings(protocol: Protocol, assignment: Assignment, session_timeout: timedelta, instance_id: str | None) -> dict[str, Any]:
+    """Return how we take part in the group. The KIP-848 protocol leaves sessions, heartbeats and assignment to the broker."""
+    session_ms = session_timeout // timedelta(milliseconds=1)
+    settings: dict[str, Any] = {
+        "group.protocol": protocol,
+        # The time that the group gives a member to rejoin; our thread polls all the time, whatever the lanes do.
+        "max.poll.interval.ms": 2 * session_ms,
+    }
+    if instance_id is not None:
+        settings["group.instance.id"] = instance_id
+    if protocol == "classic":
+        settings["session.timeout.ms"] = session_ms
+        settings["heartbeat.interval.ms"] = max(100, session_ms // 10)
+        settings["partition.assignment.strategy"] = _STRATEGIES[assignment]
     return settings
 
 

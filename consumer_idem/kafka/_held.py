@@ -63,6 +63,13 @@ class Held:
             await asyncio.wait({change}, timeout=timeout.total_seconds())
         self.check()
 
+    async def until_lost(self, timeout: timedelta) -> None:
+        """Wait for `timeout`; raise PartitionLost as soon as it is gone."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + timeout.total_seconds()
+        while (left := end - clock()) > 0:
+            await self.changed(timedelta(seconds=left))
+
     async def unless_changed(self, work: asyncio.Future[_T]) -> _T | None:
         """Return what `work` returns; None if a seek comes first, PartitionLost if the loss does. It is cancelled then."""
         self.check()

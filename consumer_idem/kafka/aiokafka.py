@@ -32,7 +32,7 @@ from consumer_idem.kafka._aiokafka_group import Heartbeat, Membership, stop
 from consumer_idem.kafka._aiokafka_settings import subscriber_settings
 from consumer_idem.kafka._announcer import Announcer
 from consumer_idem.kafka._held import Held, instant, milliseconds
-from consumer_idem.message import Message, Partition
+from consumer_idem.message import Message, Partition, message
 from consumer_idem.ports import AssignmentListener, Bounds
 
 log = logging.getLogger(__name__)
@@ -273,12 +273,4 @@ def _partition(partition: TopicPartition) -> Partition:
 
 
 def _message(record: ConsumerRecord) -> Message:
-    return Message(
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        key=record.key,
-        value=record.value,
-        headers=record.headers,
-        time=instant(record.timestamp),
-    )
+    return message(record.topic, record.partition, record.offset, record.key, record.value, record.headers, instant(record.timestamp))

@@ -4,12 +4,13 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from consumer_idem.kafka.aiokafka import AiokafkaSubscriber
-from consumer_idem.kafka.confluent import ConfluentPublisher
+from consumer_idem.kafka.confluent import ConfluentPublisher, ConfluentSubscriber
 from consumer_idem.ports import Publisher, Subscriber
 from consumer_idem.testing.services.choose import ExternalKafka, Kafka
 from tests.conformance.kafka_member import Join, Member
@@ -23,7 +24,16 @@ def aiokafka(bootstrap: str, group: str, **settings: Any) -> Subscriber:
     return AiokafkaSubscriber(bootstrap, group, session_timeout=SESSION, **settings)
 
 
-CLIENTS: Mapping[str, Connect] = {"aiokafka": aiokafka}
+def confluent(bootstrap: str, group: str, **settings: Any) -> Subscriber:
+    return ConfluentSubscriber(bootstrap, group, session_timeout=SESSION, **settings)
+
+
+CLIENTS: Mapping[str, Connect] = {"aiokafka": aiokafka, "confluent": confluent}
+IN_EVERY_WAY: Mapping[str, Connect] = {
+    **CLIENTS,
+    "confluent-cooperative": partial(confluent, assignment="cooperative-sticky"),
+    "confluent-consumer": partial(confluent, protocol="consumer"),
+}
 
 
 @pytest.fixture(params=CLIENTS)

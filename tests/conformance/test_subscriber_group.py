@@ -3,18 +3,25 @@
 import asyncio
 import logging
 import time
+from base64 import b64encode
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicCollection
 
 from consumer_idem.errors import KafkaUnavailable, OffsetCommitFailed, OffsetOutOfRange, PartitionLost, TopicUnknown
 from consumer_idem.message import Partition
 from consumer_idem.ports import Bounds
-from tests.conformance.conftest import SESSION, Connect
+from tests.conformance.conftest import IN_EVERY_WAY, SESSION, Connect
 from tests.conformance.kafka_member import SHORT, Join, Member, numbers, produce, until
+
+
+@pytest.fixture(params=IN_EVERY_WAY)
+def connect(request: pytest.FixtureRequest) -> Connect:
+    """Every client, in every way in which it can take part in a group."""
+    return IN_EVERY_WAY[request.param]
 
 
 async def test_an_unknown_topic_is_refused_and_not_created(connect: Connect, kafka: str, kafka_admin: Any, group: str, topic: Any) -> None:
@@ -217,12 +224,18 @@ async def test_closing_leaves_the_group_at_once(join: Join, topic: Any) -> None:
     second = await join(name)
     await until(lambda: len(first.held) == len(second.held) == 1)
     held = frozenset(first.held)
+
+    async def commit(partitions: Collection[Partition]) -> None:
+        await first.subscriber.commit(dict.fromkeys(partitions, 5))
+
+    first.on_revoked = commit
     began = time.monotonic()
 
     await first.subscriber.close()
     await until(lambda: len(second.held) == 2)
 
     assert time.monotonic() - began < SESSION.total_seconds()
+    assert await second.subscriber.committed(next(iter(held))) == 5
     assert first.events[-1] == ("revoked", held)
     with pytest.raises(PartitionLost):
         await first.subscriber.poll(next(iter(held)), 1, SHORT)
@@ -271,6 +284,7 @@ async def test_a12_a_topic_that_is_made_again_has_another_id(join: Join, kafka_a
     name = topic()
     member = await join(name)
     before = await member.subscriber.topic_id(name)
+    told = kafka_admin.describe_topics(TopicCollection([name]))[name].result(10).topic_id
     kafka_admin.delete_topics([name])[name].result(10)
     await until(lambda: name not in kafka_admin.list_topics(timeout=10).topics)
     topic(name=name)
@@ -279,4 +293,5 @@ async def test_a12_a_topic_that_is_made_again_has_another_id(join: Join, kafka_a
 
     assert before is not None
     assert after is not None
+    assert b64encode(before.bytes).decode() == f"{told}=="
     assert before != after
