@@ -5,15 +5,20 @@ Fixtures are asynchronous where they must be: use pytest-asyncio, in auto mode o
 
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import pytest
 
-try:
-    from pytest_asyncio import fixture as async_fixture
-except ImportError:
-    # pytest loads this file wherever the library is installed: without pytest-asyncio it must only be of no use.
-    async_fixture = pytest.fixture
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def async_fixture(function: F) -> F:
+    """Make a fixture of a coroutine function. pytest loads this file wherever the library is: without pytest-asyncio it is of no use."""
+    try:
+        from pytest_asyncio import fixture
+    except ImportError:
+        return cast(F, pytest.fixture(function))
+    return cast(F, fixture(function))
 
 
 @pytest.fixture(scope="session")
