@@ -8,6 +8,9 @@ import pytest
 from tests.scenarios.conftest import Stage
 
 
+BOTH = pytest.mark.parametrize("client", ["aiokafka", "confluent"])
+
+
 def payments(count: int, first: int = 0, **fields: object) -> list[dict[str, object]]:
     return [{"payment_id": f"p{number}", **fields} for number in range(first, first + count)]
 
@@ -16,7 +19,9 @@ def ids(count: int) -> list[str]:
     return sorted(f"p{number}" for number in range(count))
 
 
-async def test_a3_a_stopped_worker_does_not_block_its_successor_and_changes_nothing_when_it_wakes(stage: Stage):
+@BOTH
+async def test_a3_a_stopped_worker_does_not_block_its_successor_and_changes_nothing_when_it_wakes(stage: Stage, client: str):
+    stage.client = client
     stage.produce(payments(40))
     stopped = await stage.worker(CONSUMER_IDEM_FAILPOINTS="seal.after=stop@2")
     await stopped.until_stopped()
@@ -74,7 +79,9 @@ async def test_a25_a_message_that_kills_the_process_is_quarantined_alone(stage: 
     assert await stage.rows("SELECT count(*) FROM idem.attempt") == [0]
 
 
-async def test_g1_a_worker_that_is_asked_to_end_finishes_what_is_open_and_commits_its_offsets(stage: Stage):
+@BOTH
+async def test_g1_a_worker_that_is_asked_to_end_finishes_what_is_open_and_commits_its_offsets(stage: Stage, client: str):
+    stage.client = client
     stage.produce(payments(400))
     worker = await stage.worker(CONSUMER_IDEM_BATCH_SIZE="10")
     await stage.until("SELECT count(*) > 20 FROM payment", True)
@@ -97,7 +104,9 @@ def committed(stage: Stage) -> dict[int, int]:
     return {partition.partition: partition.offset for partition in found if partition.offset >= 0}
 
 
-async def test_a14_a_database_set_back_under_a_live_worker_gets_every_effect_again(stage: Stage):
+@BOTH
+async def test_a14_a_database_set_back_under_a_live_worker_gets_every_effect_again(stage: Stage, client: str):
+    stage.client = client
     stage.produce(payments(100))
     worker = await stage.worker(CONSUMER_IDEM_BATCH_SIZE="5")
     await stage.until_consumed(100)
@@ -123,7 +132,9 @@ async def test_a14_a_database_that_lost_its_progress_rows_under_a_live_worker_ge
     assert await stage.effects() == ids(120)
 
 
-async def test_a12_a_topic_made_anew_while_the_worker_is_down_is_read_from_its_start(stage: Stage):
+@BOTH
+async def test_a12_a_topic_made_anew_while_the_worker_is_down_is_read_from_its_start(stage: Stage, client: str):
+    stage.client = client
     from confluent_kafka.admin import AdminClient
 
     from tests.conftest import make_topic
@@ -146,7 +157,9 @@ async def test_a12_a_topic_made_anew_while_the_worker_is_down_is_read_from_its_s
     assert await stage.effects() == ids(100)
 
 
-async def test_a10_lost_group_offsets_start_where_the_database_says(stage: Stage):
+@BOTH
+async def test_a10_lost_group_offsets_start_where_the_database_says(stage: Stage, client: str):
+    stage.client = client
     from confluent_kafka.admin import AdminClient
 
     stage.produce(payments(40))
@@ -164,7 +177,9 @@ async def test_a10_lost_group_offsets_start_where_the_database_says(stage: Stage
     assert await stage.rows("SELECT count(*) FROM idem.duplicate") == [0]
 
 
-async def test_a27_members_that_come_and_go_lose_and_double_nothing(stage: Stage):
+@BOTH
+async def test_a27_members_that_come_and_go_lose_and_double_nothing(stage: Stage, client: str):
+    stage.client = client
     stage.produce(payments(300))
     steady = await stage.worker(CONSUMER_IDEM_BATCH_SIZE="10")
     for round in range(4):
@@ -193,13 +208,14 @@ async def test_a24_poison_does_not_hold_its_partition(stage: Stage):
     assert reasons == ["attempts-used-up"] * 3 + ["tombstone", "undecodable"]
 
 
-@pytest.mark.parametrize("client", ["aiokafka"])
+@BOTH
 async def test_the_outbox_comes_out_on_another_topic(stage: Stage, topic, client):
     from confluent_kafka import Consumer
 
+    stage.client = client
     out = topic(2)
     stage.produce(payments(30))
-    await stage.worker(RELAY="1", OUT=out, CONSUMER_IDEM_CLIENT=client)
+    await stage.worker(RELAY="1", OUT=out)
     await stage.until("SELECT count(*) FROM payment", 30)
     await stage.until("SELECT count(*) FROM idem.outbox", 0)
     consumer = Consumer({"bootstrap.servers": stage.kafka, "group.id": "check", "auto.offset.reset": "earliest"})

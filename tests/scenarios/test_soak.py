@@ -94,5 +94,7 @@ async def test_b10_a3_g2_a_short_storm_loses_and_doubles_nothing(stage: Stage):
 
 @pytest.mark.long
 @pytest.mark.timeout(1500)
-async def test_b10_a3_g2_a_long_storm_loses_and_doubles_nothing(stage: Stage):
+@pytest.mark.parametrize("client", ["aiokafka", "confluent"])
+async def test_b10_a3_g2_a_long_storm_loses_and_doubles_nothing(stage: Stage, client: str):
+    stage.client = client
     print(await survive(stage, Storm(lost_commits=200, kills=30, stops=8, rate=500)))
