@@ -2,18 +2,24 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
+from consumer_idem.kafka import _confluent_lookups, confluent_publisher, confluent_subscriber
+from consumer_idem.kafka import aiokafka as aiokafka_module
 from consumer_idem.kafka.aiokafka import AiokafkaSubscriber
 from consumer_idem.kafka.confluent import ConfluentPublisher, ConfluentSubscriber
 from consumer_idem.ports import Publisher, Subscriber
+from consumer_idem.testing import KafkaBroker
 from consumer_idem.testing.services.choose import ExternalKafka, Kafka
+from consumer_idem.testing.services.kafka_jars import can_resolve
 from tests.conformance.kafka_member import Join, Member
+from tests.conftest import make_topic
 
 SESSION = timedelta(seconds=3)
 
@@ -90,6 +96,34 @@ async def publisher(make_publisher: MakePublisher, kafka: str) -> AsyncIterator[
     await publisher.start()
     yield publisher
     await publisher.close()
+
+
+@pytest.fixture(scope="session")
+def mortal(pytestconfig: pytest.Config, broker: Kafka) -> Iterator[Any]:
+    """A broker to kill and start again, with a topic `t-…` for whoever asks `new_topic`."""
+    if not can_resolve():
+        pytest.skip("the suite can kill only a broker that it runs itself")
+    with KafkaBroker() as own:
+        yield own
+
+
+@pytest.fixture
+def new_topic() -> Callable[[Any], str]:
+    """Make a topic on another broker than the run's."""
+
+    def make(broker: Any) -> str:
+        name = f"t-{uuid.uuid4().hex[:12]}"
+        make_topic(AdminClient({"bootstrap.servers": broker.bootstrap}), name, 1, {})
+        return name
+
+    return make
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let clients wait for their brokers two seconds instead of ten."""
+    for module in (aiokafka_module, confluent_subscriber, _confluent_lookups, confluent_publisher):
+        monkeypatch.setattr(module, "_ANSWER_WITHIN", 2.0)
 
 
 @pytest.fixture

@@ -36,27 +36,22 @@ async def test_c7_a_lost_answer_neither_doubles_nor_reorders(make_publisher: Mak
     assert values(proxied.bootstrap, name) == list(range(200))
 
 
-async def test_c11_a_broker_that_is_down_is_waited_for(make_publisher: MakePublisher, services: Any) -> None:
-    from confluent_kafka.admin import AdminClient
-
-    from tests.conftest import make_topic
-
-    broker = services.kafka()
-    make_topic(AdminClient({"bootstrap.servers": broker.bootstrap}), "t", 1, {})
-    publisher = make_publisher(broker.bootstrap)
+async def test_c11_a_broker_that_is_down_is_waited_for(make_publisher: MakePublisher, mortal: Any, new_topic: Any) -> None:
+    name = new_topic(mortal)
+    publisher = make_publisher(mortal.bootstrap)
     await publisher.start()
-    await publisher.publish([record("t", b"0")])
-    await asyncio.to_thread(broker.kill9)
+    await publisher.publish([record(name, b"0")])
+    await asyncio.to_thread(mortal.kill9)
 
-    publishing = asyncio.ensure_future(publish_until_delivered(publisher, [record("t", str(number).encode()) for number in range(1, 21)]))
-    await asyncio.wait({publishing}, timeout=3)
+    publishing = asyncio.ensure_future(publish_until_delivered(publisher, [record(name, str(number).encode()) for number in range(1, 21)]))
+    await asyncio.wait({publishing}, timeout=1)
     waited = not publishing.done()
-    await asyncio.to_thread(broker.start)
+    await asyncio.to_thread(mortal.start)
     await publishing
     await publisher.close()
 
     assert waited
-    assert values(broker.bootstrap, "t") == list(range(21))
+    assert values(mortal.bootstrap, name) == list(range(21))
 
 
 async def publish_until_delivered(publisher: Publisher, records: Sequence[Any]) -> int:

@@ -73,34 +73,30 @@ async def test_what_cannot_be_read_is_told_again_until_it_is_passed(join: Join, 
     assert numbers(await member.read(Partition(name, 0), 4)) == [1, 2, 3, 4]
 
 
-async def test_a23_a_broker_that_was_killed_is_read_again_when_it_is_back(join: Join, services: Any) -> None:
-    from confluent_kafka.admin import AdminClient
-
-    from tests.conftest import make_topic
-
-    broker = services.kafka()
-    make_topic(AdminClient({"bootstrap.servers": broker.bootstrap}), "t", 1, {})
-    produce(broker.bootstrap, "t", 500)
-    member = await join("t", bootstrap=broker.bootstrap)
-    await member.holding(Partition("t", 0))
-    before = await member.read(Partition("t", 0), 200, limit=50)
-    await member.subscriber.commit({Partition("t", 0): 200})
-    await asyncio.to_thread(broker.kill9)
-    commit, committed = member.subscriber.commit({Partition("t", 0): 201}), member.subscriber.committed(Partition("t", 0))
+async def test_a23_a_broker_that_was_killed_is_read_again_when_it_is_back(join: Join, mortal: Any, new_topic: Any, patience: None) -> None:
+    name = new_topic(mortal)
+    partition = Partition(name, 0)
+    produce(mortal.bootstrap, name, 500)
+    member = await join(name, bootstrap=mortal.bootstrap)
+    await member.holding(partition)
+    before = await member.read(partition, 200, limit=50)
+    await member.subscriber.commit({partition: 200})
+    await asyncio.to_thread(mortal.kill9)
+    commit, committed = member.subscriber.commit({partition: 201}), member.subscriber.committed(partition)
     errors = await asyncio.gather(commit, committed, return_exceptions=True)
-    await asyncio.to_thread(broker.start)
-    produce(broker.bootstrap, "t", 500, first=500)
+    await asyncio.to_thread(mortal.start)
+    produce(mortal.bootstrap, name, 500, first=500)
 
     after: list[Message] = []
     end = time.monotonic() + PATIENCE
     while len(after) < 800:
         assert time.monotonic() < end, numbers(after)[-3:]
         try:
-            after += await member.subscriber.poll(Partition("t", 0), 50, SHORT)
+            after += await member.subscriber.poll(partition, 50, SHORT)
         except PartitionLost:
             # The session may have run out; then the listener starts at the beginning again.
             await until(lambda: bool(member.held))
-            await member.subscriber.seek(Partition("t", 0), 200 + len(after))
+            await member.subscriber.seek(partition, 200 + len(after))
         except KafkaUnavailable:
             continue
 
