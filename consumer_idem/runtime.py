@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from consumer_idem import schema
@@ -79,7 +79,7 @@ class Runtime:
                 if not self.handlers:
                     raise DeclarationError("This App has no handler. Declare one with @app.handler(topic, source=…, name=…).")
                 await self.open_database()
-                routes = await self._register(new_scope=new_scope)
+                routes = await _surely(partial(self._register, new_scope=new_scope))
                 self._processor = Processor(self.tables(), Routes(routes), self.group, on_records=self._records_written)
                 self._releaser = Releaser(self.tables(), routes, self.group)
             return self._processor
@@ -93,7 +93,7 @@ class Runtime:
     async def open_database(self) -> None:
         """Connect and verify the tables: all that a relay needs, or somebody who only looks."""
         await self.database.open()
-        await schema.verify(self.database, self.settings.schema_name)
+        await _surely(partial(schema.verify, self.database, self.settings.schema_name))
 
     def _records_written(self) -> None:
         self._wake_relay()
@@ -222,6 +222,18 @@ class Runtime:
         """Close the database connections."""
         await self.database.close()
         self._processor = None
+
+
+T = TypeVar("T")
+
+
+async def _surely(step: Callable[[], Awaitable[T]]) -> T:
+    """Take a step of the start again whose commit got no clear answer: taken twice it is the same as once."""
+    while True:
+        try:
+            return await step()
+        except CommitUnknown:
+            log.warning("commit is unknown; the step is taken again")
 
 
 class Relaying:

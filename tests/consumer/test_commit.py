@@ -121,3 +121,13 @@ async def test_b10_a_commit_that_hangs_is_given_up_and_found_out(dsn):
             assert await lane.process(payment(0, "a")) == [Applied()]
             assert await shop.payments() == ["a"]
             assert fired == ["a"]
+
+
+async def test_b10_a_start_whose_registration_got_no_answer_goes_on(dsn):
+    trigger = LostCommit("answer")
+    proxy, address = through(dsn, trigger)
+    async with proxy, open_shop(address) as shop:
+        trigger.arm(3)
+
+        assert await (await shop.lane()).process(payment(0)) == [Applied()]
+        assert trigger.fired == 3
