@@ -5,77 +5,98 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from consumer_idem.cli.decide import discard, release
+from consumer_idem.cli.filters import Handler, MessageId, Reason, Since, State, Topic, matching
 from consumer_idem.cli.options import AsJson, Database, Schema
 from consumer_idem.cli.store import reading, settings_of
 
 if TYPE_CHECKING:
     from consumer_idem.ports import Row
+    from consumer_idem.quarantine.table import Matching
     from consumer_idem.settings import Settings
 
-quarantine = typer.Typer(help="Look at what is in quarantine.", no_args_is_help=True)
+quarantine = typer.Typer(help="Look at what is in quarantine, and decide about it.", no_args_is_help=True)
 
 
 @quarantine.command("list")
 def list_(
-    reason: Annotated[str | None, typer.Option(help="Only entries of this reason, e.g. conflict.", show_default=False)] = None,
-    limit: Annotated[int, typer.Option(min=1, help="The most entries to list.")] = 50,
+    reason: Reason = None,
+    handler: Handler = None,
+    topic: Topic = None,
+    since: Since = None,
+    message_id: MessageId = None,
+    state: Annotated[State, typer.Option(help="Only entries in this state.")] = State.OPEN,
+    entries: Annotated[bool, typer.Option("--entries", help="List single entries instead of groups.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="The most to list.")] = 50,
     database: Database = None,
     schema: Schema = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the open entries, oldest first."""
+    """List what is in quarantine: groups of one reason, handler and error, the latest first; or entries, the oldest first."""
     import asyncio
 
     from consumer_idem.cli import told
+    from consumer_idem.cli.entries import group_lines, in_one_line
 
-    entries = asyncio.run(_list(settings_of(database, schema), reason, limit))
+    wanted = matching(reason, handler, topic, since, message_id, None if state == State.ALL else state.value)
+    found = asyncio.run(_list(settings_of(database, schema), wanted, entries, limit))
     if as_json:
-        typer.echo(told.as_json([dict(entry) for entry in entries]))
-        return
-    for entry in entries:
-        typer.echo(f"{told.entry_line(entry)} Message {entry['message_id'] or 'without a known id'}.")
-    if not entries:
-        typer.echo("Nothing is in quarantine.")
+        typer.echo(told.as_json([dict(row) for row in found]))
+    elif found:
+        typer.echo("\n".join(in_one_line(row) if entries else group_lines(row) for row in found))
+    else:
+        typer.echo("Nothing like this is in quarantine.")
 
 
 @quarantine.command("show")
 def show_entry(
     id: Annotated[int, typer.Argument(metavar="ID", help="The number of the entry.", show_default=False)],
+    value: Annotated[bool, typer.Option("--value", help="Write the message's value as it is, and nothing else.")] = False,
     database: Database = None,
     schema: Schema = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one entry with its key, value and headers; exit status 1 if there is none."""
+    """Show an entry: its message, the copy that holds its key, its duplicates, what was done; exit status 1 if there is none."""
     import asyncio
 
     from consumer_idem.cli import told
+    from consumer_idem.cli.entries import as_object, shown
 
-    entry = asyncio.run(_read(settings_of(database, schema), id))
-    if entry is None:
+    evidence = asyncio.run(_evidence(settings_of(database, schema), id))
+    if evidence is None:
         typer.echo(f"There is no entry {id}.", err=True)
         raise typer.Exit(1)
-    readable = {name: _readable(value) for name, value in entry.items()}
-    typer.echo(
-        told.as_json(readable) if as_json else "\n".join(f"{name:<15} {value}" for name, value in readable.items() if value is not None)
-    )
+    if value:
+        typer.echo(evidence["entry"]["value"] or b"", nl=False)
+    else:
+        typer.echo(told.as_json(as_object(evidence)) if as_json else "\n".join(shown(evidence)))
 
 
-def _readable(value: Any) -> Any:
-    """Bytes are shown as text where they are, with escapes elsewhere: a terminal must not be driven by a message."""
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "backslashreplace")
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in value) if isinstance(value, str) else value
+quarantine.command()(release)
+quarantine.command()(discard)
 
 
-async def _list(settings: "Settings", reason: str | None, limit: int) -> "Sequence[Row]":
-    from consumer_idem.quarantine.table import Matching, Quarantine
-
-    async with reading(settings) as connection:
-        return await Quarantine(settings.schema_name).list(connection, Matching(reason=reason), limit=limit)
-
-
-async def _read(settings: "Settings", id: int) -> "Row | None":
+async def _list(settings: "Settings", wanted: "Matching", entries: bool, limit: int) -> "Sequence[Row]":
     from consumer_idem.quarantine.table import Quarantine
 
+    table = Quarantine(settings.schema_name)
     async with reading(settings) as connection:
-        return await Quarantine(settings.schema_name).read(connection, id)
+        return await (table.list(connection, wanted, limit=limit) if entries else table.group(connection, wanted, limit=limit))
+
+
+async def _evidence(settings: "Settings", id: int) -> dict[str, Any] | None:
+    from consumer_idem.inbox.table import Inbox
+    from consumer_idem.quarantine.table import Quarantine
+
+    table, inbox = Quarantine(settings.schema_name), Inbox(settings.schema_name)
+    async with reading(settings) as connection:
+        entry = await table.read(connection, id)
+        if entry is None:
+            return None
+        key = entry["key_hash"]
+        return {
+            "entry": entry,
+            "held_by": None if key is None else await inbox.find(connection, key),
+            "duplicates": () if key is None else await inbox.repeats(connection, key),
+            "audit": await table.audited(connection, id),
+        }

@@ -20,11 +20,11 @@ def as_lines(history: History) -> Iterator[str]:
     if settled is None:
         yield _line("outcome", "none: its key was not claimed")
     else:
-        yield _line("outcome", f"{OUTCOMES[settled['status']]} at {_time(settled['claimed_at'])}")
-        yield _line("position", _position(settled))
+        yield _line("outcome", f"{OUTCOMES[settled['status']]} at {time(settled['claimed_at'])}")
+        yield _line("position", position(settled))
         if settled["code"] is not None:
             yield _line("answer", " ".join(filter(None, (settled["code"], settled["detail"]))))
-        yield from _several("duplicates", [f"{_position(row)} at {_time(row['seen_at'])}" for row in history.duplicates], "none seen")
+        yield from _several("duplicates", [f"{position(row)} at {time(row['seen_at'])}" for row in history.duplicates], "none seen")
     yield from _several("quarantine", [entry_line(row) for row in history.quarantined], "nothing")
     yield from _several("outbox", [_record(row) for row in history.unpublished], "nothing waits")
 
@@ -32,8 +32,9 @@ def as_lines(history: History) -> Iterator[str]:
 def entry_line(entry: Row) -> str:
     """Return a quarantine entry in one line."""
     differing = f" ({', '.join(entry['fields'])} differs)" if entry["fields"] else ""
-    where = f"{_position(entry)} at {_time(entry['quarantined_at'])}"
-    return f"#{entry['id']} {entry['state']}: {entry['reason']}{differing}, {where}. {entry['error']}"
+    where = f"{position(entry)} at {time(entry['quarantined_at'])}"
+    again = f" Released by itself at {time(entry['release_at'])}." if entry["release_at"] else ""
+    return f"#{entry['id']} {entry['state']}: {entry['reason']}{differing}, {where}. {readable(entry['error'])}{again}"
 
 
 def as_objects(histories: Sequence[History]) -> str:
@@ -70,14 +71,23 @@ def _several(name: str, lines: Sequence[str], nothing: str) -> Iterator[str]:
         yield _line("" if place else name, line)
 
 
-def _position(row: Row) -> str:
+def position(row: Row) -> str:
+    """Return where a message lay."""
     return f"{row['topic']}/{row['partition']}@{row['offset']}"
 
 
-def _time(moment: datetime) -> str:
+def time(moment: datetime) -> str:
+    """Return a time in UTC, to the second."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _record(row: Row) -> str:
     error = f": {row['error']}" if row["error"] else ""
-    return f"record {row['message_id']} for {row['topic']} {_STATES[row['state']]} since {_time(row['created_at'])}{error}"
+    return f"record {row['message_id']} for {row['topic']} {_STATES[row['state']]} since {time(row['created_at'])}{error}"
+
+
+def readable(value: Any) -> Any:
+    """Bytes are shown as text where they are, with escapes elsewhere: a terminal must not be driven by a message."""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "backslashreplace")
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in value) if isinstance(value, str) else value

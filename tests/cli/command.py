@@ -39,3 +39,14 @@ async def command(
     )
     out, err = await asyncio.wait_for(process.communicate(), 60)
     return Result(process.returncode, out.decode(), err.decode())
+
+
+async def inside(*arguments: str) -> Result:
+    """Run it in this process, in a thread with an event loop of its own: much faster than a process."""
+    from typer.testing import CliRunner
+
+    from consumer_idem.cli.main import commands
+
+    result = await asyncio.to_thread(CliRunner().invoke, commands, arguments)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return Result(result.exit_code, result.stdout, result.stderr)

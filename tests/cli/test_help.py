@@ -18,9 +18,11 @@ COMMANDS = {
     ("schema", "verify"): "exit status 1 if not",
     ("schema", "sql"): "one SQL script",
     ("show",): "Tell what happened to a message",
-    ("quarantine",): "Look at what is in quarantine",
-    ("quarantine", "list"): "List the open entries",
-    ("quarantine", "show"): "Show one entry",
+    ("quarantine",): "Look at what is in quarantine, and decide",
+    ("quarantine", "list"): "List what is in quarantine",
+    ("quarantine", "show"): "Show an entry",
+    ("quarantine", "release"): "Run the handler now",
+    ("quarantine", "discard"): "Close entries for good",
     ("demo",): "kill a worker half-way",
 }
 

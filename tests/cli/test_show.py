@@ -1,7 +1,6 @@
-"""`consumer-idem show` and `consumer-idem quarantine`: what happened to a message."""
+"""`consumer-idem show`: what happened to a message."""
 
 import json
-from typing import Any
 
 import asyncpg
 import pytest
@@ -98,22 +97,3 @@ async def test_a_name_that_the_app_does_not_have_is_answered_with_those_it_has(s
     result = await show(settled, "check", "4711")
 
     assert (result.status, result.err) == (2, "Error: 'check' is no source or handler of this App. It has apply-payment, checkout.\n")
-
-
-async def test_the_quarantine_is_listed(settled: str) -> None:
-    result = await command("quarantine", "list", "--database", settled)
-    conflicts = await command("quarantine", "list", "--reason", "conflict", "--json", "--database", settled)
-
-    assert [line.split()[2] for line in result.out.splitlines()] == ["conflict", "undecodable,"]
-    assert [entry["message_id"] for entry in json.loads(conflicts.out)] == ["4711"]
-
-
-async def test_an_entry_is_shown_with_its_value_and_drives_no_terminal(settled: str) -> None:
-    entries: list[Any] = json.loads((await command("quarantine", "list", "--json", "--database", settled)).out)
-    undecodable = next(entry for entry in entries if entry["reason"] == "undecodable")
-
-    result = await command("quarantine", "show", str(undecodable["id"]), "--database", settled)
-    nothing = await command("quarantine", "show", "999", "--database", settled)
-
-    assert r"no payment \x1b[31mred\xff" in result.out
-    assert nothing.status == 1
