@@ -115,13 +115,20 @@ class Scene:
 
     @asynccontextmanager
     async def relay(
-        self, *, bootstrap: str | None = None, dsn: str | None = None, listen: bool = True, settings: RelaySettings = QUICK
+        self,
+        *,
+        bootstrap: str | None = None,
+        dsn: str | None = None,
+        listen: bool = True,
+        listen_at: str | None = None,
+        settings: RelaySettings = QUICK,
     ) -> AsyncIterator[Relay]:
         """Run a relay with connections of its own, and close it in order."""
         database = AsyncpgDatabase(dsn or self.dsn, max_size=4)
         publisher = ConfluentPublisher(bootstrap or self.bootstrap, options={"reconnect.backoff.max.ms": 500})
         await publisher.start()
-        relay = Relay(database, publisher, listener=AsyncpgListener(dsn or self.dsn) if listen else None, settings=settings)
+        listener = AsyncpgListener(listen_at or dsn or self.dsn) if listen else None
+        relay = Relay(database, publisher, listener=listener, settings=settings)
         running = asyncio.create_task(relay.loop.run())
         try:
             yield relay

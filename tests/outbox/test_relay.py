@@ -5,11 +5,9 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 import pytest
 
-from consumer_idem.kafka.confluent_publisher import ConfluentPublisher
 from consumer_idem.outbox import reader
-from consumer_idem.outbox.relay import Relay, RelaySettings
-from consumer_idem.postgres.asyncpg import AsyncpgDatabase
-from consumer_idem.postgres.listen import AsyncpgListener
+from consumer_idem.outbox.backlog import Backlog, Page, Wanted
+from consumer_idem.outbox.relay import RelaySettings
 from consumer_idem.sql import migrations
 from consumer_idem.testing.supervisor import Supervisor
 from consumer_idem.testing.waiting import eventually
@@ -140,21 +138,27 @@ async def test_a_relay_process_that_is_asked_to_end_frees_its_shards_at_once(sce
     assert list(range(100)) == await scene.values(name)
 
 
-async def test_through_a_pooler_a_deaf_listener_is_noticed_and_polling_goes_on(scene: Scene, topic: MakeTopic, empty_dsn: str) -> None:
+async def test_through_a_pooler_a_deaf_listener_is_noticed_and_polling_goes_on(
+    scene: Scene, topic: MakeTopic, empty_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A proxy that pools transactions takes LISTEN and never delivers: here the listener listens in another database."""
-    name = topic()
-    database, publisher = AsyncpgDatabase(scene.dsn, max_size=4), ConfluentPublisher(scene.bootstrap)
-    await publisher.start()
-    relay = Relay(database, publisher, listener=AsyncpgListener(empty_dsn), settings=RelaySettings(rest=NEVER, full_look=NEVER))
-    running = asyncio.create_task(relay.loop.run())
-    await scene.add(record(name, 1))
-    await scene.drained(timeout=5)
-    await scene.add(record(name, 2))
-    await scene.drained(timeout=5)
-    await relay.close()
-    await running
-    await publisher.close()
-    await database.close()
+    name, reads, read = topic(), 0, Backlog.read
+
+    async def count(self: Backlog, wanted: Wanted) -> Page:
+        nonlocal reads
+        reads += 1
+        return await read(self, wanted)
+
+    monkeypatch.setattr(Backlog, "read", count)
+    settings = RelaySettings(rest=NEVER, full_look=NEVER)
+    async with scene.relay(settings=settings, listen_at=empty_dsn):
+        await scene.add(record(name, 1))
+        await scene.drained()
+        # A relay that relied on its listener would be asleep after three.
+        before = reads
+        await eventually(lambda: reads > before + 6)
+        await scene.add(record(name, 2))
+        await scene.drained(timeout=5)
 
     assert await scene.values(name) == [1, 2]
 
