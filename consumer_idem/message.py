@@ -1,9 +1,9 @@
 """The words for what comes from Kafka and what goes back to it. Immutable data, no behaviour that does I/O."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 Header = tuple[str, bytes | None]
@@ -48,6 +48,28 @@ class Message:
     def header_values(self, name: str) -> list[bytes | None]:
         """Return every value of the header `name`, in order; empty if it is absent."""
         return [value for header, value in self.headers if header == name]
+
+
+_new = object.__new__
+_SET: Sequence[Callable[[Message, Any], None]] = [
+    getattr(Message, name).__set__ for name in ("topic", "partition", "offset", "key", "value", "headers", "time")
+]
+_set_topic, _set_partition, _set_offset, _set_key, _set_value, _set_headers, _set_time = _SET
+
+
+def message(  # noqa: PLR0913 - a message's parts
+    topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None, headers: Sequence[Header], time: datetime | None
+) -> Message:
+    """Return `Message(…)`, for adapters: in half the time, since a frozen dataclass sets its fields the long way round."""
+    made = _new(Message)
+    _set_topic(made, topic)
+    _set_partition(made, partition)
+    _set_offset(made, offset)
+    _set_key(made, key)
+    _set_value(made, value)
+    _set_headers(made, headers)
+    _set_time(made, time)
+    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

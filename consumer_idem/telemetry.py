@@ -101,7 +101,7 @@ def outbox(event: str, count: int, topic: str) -> None:
 
 def trace_headers(message: Message | None) -> Sequence[Header]:
     """Return the headers that connect a record with the trace of its message; of the present span if that has none."""
-    passed = () if message is None else tuple(header for header in message.headers if header[0] in _TRACE_HEADERS)
+    passed = tuple([header for header in message.headers if header[0] in _TRACE_HEADERS]) if message is not None and message.headers else ()
     if passed or not trace.get_current_span().is_recording():
         return passed
     carrier: dict[str, str] = {}

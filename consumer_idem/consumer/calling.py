@@ -1,18 +1,19 @@
 """Calling handlers, and what an exception of theirs means. The four failure cases are told apart here."""
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from consumer_idem.consumer.case import Case, Item
 from consumer_idem.consumer.deadline import within
-from consumer_idem.consumer.handler import RetryPolicy
+from consumer_idem.consumer.handler import Handler, RetryPolicy
 from consumer_idem.errors import ConsumerIdemError, RetryLater
 from consumer_idem.outcome import Applied, Outcome, Quarantined, Reason, Rejected, Retry
 from consumer_idem.ports import Fault
 from consumer_idem.stored import stored_text
 from consumer_idem.transaction.synchronizer import Synchronizer
 from consumer_idem.transaction.tx import Tx, active
+from consumer_idem.transaction.uncancelled import uncancelled
 from consumer_idem.transaction.unit import Unit
 
 _SAVEPOINT = "SAVEPOINT consumer_idem_lone"
@@ -64,15 +65,15 @@ class Caller:
     async def call(self, case: Case) -> Outcome:
         """Call the handler for one message until it succeeds, refuses, asks for a retry, or has used up its attempts."""
         while True:
-            tx, mark = self._tx(case), self.unit.mark()
+            handler, tx, mark = case.route.handler, self._tx(case), self.unit.mark()
             if self.lone:
                 await self.unit.connection.execute(_SAVEPOINT)
             try:
-                outcome = await self._run(case, tx)
+                item = Item(case.payload, case.message, tx) if handler.batch else None
+                result = await self._handle(tx, handler, case.payload if item is None else [item])
+                outcome = _outcome(handler, result, item)
             except Exception as error:
-                self.unit.undo_to(mark)
-                if tx.registered:
-                    self.dropped.join(tx.registered)
+                self._drop(tx, mark)
                 judged = await self._judge(case, tx, error)
                 if judged is not None:
                     return judged
@@ -91,7 +92,7 @@ class Caller:
         own = [self._tx(case) for case in cases]
         items = [Item(case.payload, case.message, tx) for case, tx in zip(cases, own, strict=True)]
         try:
-            result = await self._handle(shared, handler.function(items, shared), handler.policy)
+            result = await self._handle(shared, handler, items)
             if result is not None:
                 raise HandlerReturned(f"Batch handler {handler.name!r} returned {type(result).__name__}: use `item.reject(…)`.")
         except Exception as error:
@@ -105,23 +106,16 @@ class Caller:
     def _tx(self, case: Case) -> Tx:
         return Tx(self.unit, case.message, case.reading.key_hash, case.handler.source.name)
 
-    async def _run(self, case: Case, tx: Tx) -> Outcome:
-        handler = case.handler
-        if not handler.batch:
-            result = await self._handle(tx, handler.function(case.payload, tx), handler.policy)
-        else:
-            item = Item(case.payload, case.message, tx)
-            result = await self._handle(tx, handler.function([item], tx), handler.policy) or item.rejection
-        if result is None:
-            return _APPLIED
-        if isinstance(result, Rejected):
-            return result
-        raise HandlerReturned(f"Handler {handler.name!r} returned {type(result).__name__}: it must return None or Rejected.")
+    def _drop(self, tx: Tx, mark: tuple[int, int]) -> None:
+        self.unit.undo_to(mark)
+        if tx.registered:
+            self.dropped.join(tx.registered)
 
-    async def _handle(self, tx: Tx, call: Awaitable[Any], policy: RetryPolicy) -> Any:
+    async def _handle(self, tx: Tx, handler: Handler, given: Any) -> Any:
         token = active.set(tx)
         try:
-            return await (call if policy.deadline is None else within(policy.deadline, call))
+            call = handler.function(given, tx)
+            return await uncancelled(call if handler.policy.deadline is None else within(handler.policy.deadline, call))
         finally:
             tx.end()
             active.reset(token)
@@ -166,3 +160,12 @@ class Caller:
         if isinstance(error, RetryLater):
             return Retry(error.after)
         return Retry(policy.delay(self.retries)) if isinstance(error, policy.retry_on) else None
+
+
+def _outcome(handler: Handler, result: Any, item: Item[Any] | None) -> Outcome:
+    """Return what a handler's result, or its refusal of the one item, makes of the message."""
+    if result is None:
+        return _APPLIED if item is None or item.rejection is None else item.rejection
+    if isinstance(result, Rejected):
+        return result
+    raise HandlerReturned(f"Handler {handler.name!r} returned {type(result).__name__}: it must return None or Rejected.")

@@ -20,7 +20,7 @@ def claim_of(case: Case) -> Claim:
         case.topic,
         message.partition,
         message.offset,
-        message.time,
+        None if message.time is None else message.time.timestamp(),
         reading.message_id,
         reading.tenant,
         reading.fingerprint,

@@ -31,7 +31,8 @@ class Claim(NamedTuple):
     topic: int
     partition: int
     offset: int
-    message_time: Any
+    message_time: float | None
+    """In seconds since 1970."""
     message_id: str
     tenant: str | None
     fingerprint: bytes

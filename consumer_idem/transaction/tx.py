@@ -187,7 +187,7 @@ class Tx:
         )
 
     def _headers(self, given: Mapping[str, str | bytes | None] | Sequence[Header] | None) -> Sequence[Header]:
-        own, traced = _header_pairs(given), telemetry.trace_headers(self._message)
+        own, traced = _header_pairs(given) if given else (), telemetry.trace_headers(self._message)
         if not traced or not own:
             return own or traced
         names = {name for name, _ in own}
