@@ -67,6 +67,19 @@ async def test_run_applies_and_ends_in_order_at_ctrl_c(place: Place) -> None:
     assert {"level": "info", "message": "stopping", "signal": "SIGINT"}.items() <= logged[-1].items()
 
 
+async def test_run_releases_by_itself_what_had_to_wait(place: Place) -> None:
+    place.send("early", account="bob", note="needs account")
+    place.send("next")
+    await place.run()
+    await eventually(lambda: place.paid("next"))
+    waiting = "SELECT count(*) FROM idem.quarantine WHERE reason = 'not-yet' AND state = 'open'"
+    assert await place.connection.fetchval(waiting) == 1
+    await place.connection.execute("INSERT INTO account VALUES ('bob', 0)")
+
+    await eventually(lambda: place.paid("early"))
+    assert await place.connection.fetchval("SELECT state FROM idem.quarantine") == "released"
+
+
 async def test_the_second_ctrl_c_ends_at_once(place: Place) -> None:
     place.send("4711", note="hang")
     worker = await place.run()
