@@ -4,7 +4,6 @@ Its public commit() retries for ever, and after the group has dropped us it comm
 broker accepts while the group is empty: an old offset would stand. Here a commit is sent once, and only by a member.
 """
 
-import asyncio
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any
@@ -61,20 +60,3 @@ class Membership:
     @property
     def _coordinator(self) -> Any:
         return self._consumer._coordinator
-
-
-async def stop(consumer: AIOKafkaConsumer, seconds: float) -> bool:
-    """Stop the consumer, which leaves its group; return False if it was not done in time and its connections were cut.
-
-    aiokafka waits for whatever it is doing, such as a join that the broker answers when all other members have joined.
-    """
-    stopping = asyncio.ensure_future(consumer.stop())
-    await asyncio.wait({stopping}, timeout=seconds)
-    if stopping.done():
-        stopping.result()
-        return True
-    for connection in list(consumer._client._conns.values()):
-        connection.close()
-    await asyncio.wait({stopping}, timeout=1.0)
-    stopping.cancel()
-    return False

@@ -7,6 +7,7 @@ from typing import Any
 from consumer_idem.kafka._settings import merged
 
 _CLIENT_ID = "consumer-idem"
+_BATCH_BYTES = 1_000_000
 _NEVER_MS = 2**31 - 1
 
 
@@ -37,6 +38,29 @@ def subscriber_settings(bootstrap: str, group: str, session_timeout: timedelta, 
         "value_deserializer": None,
     }
     return merged(options, defaults=defaults, fixed=fixed)
+
+
+def publisher_settings(bootstrap: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of AIOKafkaProducer; raise UnsafeClientSetting for an option that would lose or reorder records."""
+    defaults = {
+        "client_id": _CLIENT_ID,
+        "request_timeout_ms": 10_000,
+        "metadata_max_age_ms": 60_000,
+    }
+    fixed = {
+        "bootstrap_servers": bootstrap,
+        "acks": "all",
+        "enable_idempotence": True,
+        "transactional_id": None,
+        "key_serializer": None,
+        "value_serializer": None,
+        # Batches are made by us, below this size but for single records, and each goes to the partition that murmur2 says.
+        "max_batch_size": _BATCH_BYTES,
+        "partitioner": "murmur2",
+    }
+    settings = merged(options, defaults=defaults, fixed=fixed)
+    del settings["partitioner"]
+    return settings
 
 
 def _ms(time: timedelta) -> int:

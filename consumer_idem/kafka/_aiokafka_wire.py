@@ -3,6 +3,7 @@
 The only module that builds requests of Kafka's protocol. Written against aiokafka 0.13 and 0.14.
 """
 
+import random
 from collections.abc import Collection
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from uuid import UUID
 
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, NodeNotReadyError, for_code
+from aiokafka.protocol.admin import DescribeConfigsRequest
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
@@ -18,6 +20,7 @@ from aiokafka.structs import TopicPartition
 
 _READ_COMMITTED = 1
 _EVERYTHING = 2**31 - 1
+_TOPIC = 2
 _NO_ID = UUID(int=0)
 
 
@@ -50,9 +53,12 @@ class Client(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no types
 
 async def any_node(client: AIOKafkaClient, request: Request[Any]) -> Any:
     """Send `request` to the nodes one after the other; return the first answer, or raise the last error."""
-    bootstrap = ["bootstrap"] if any(key[0] == "bootstrap" for key in client._conns) else []
+    nodes = [broker.nodeId for broker in client.cluster.brokers()]
+    random.shuffle(nodes)
+    if any(key[0] == "bootstrap" for key in client._conns):
+        nodes.append("bootstrap")
     failure: Exception = NodeNotReadyError("no broker is known")
-    for node in [*(broker.nodeId for broker in client.cluster.brokers()), *bootstrap]:
+    for node in nodes:
         try:
             return await client.send(node, request)
         except (KafkaError, NotImplementedError) as error:
@@ -72,6 +78,13 @@ async def describe(client: AIOKafkaClient, names: Collection[str]) -> dict[str, 
 
 def _topic(code: int, topic_id: UUID | None, partitions: Collection[Any]) -> Topic:
     return Topic(for_code(code) if code else None, topic_id if topic_id != _NO_ID else None, len(partitions))
+
+
+async def topic_setting(client: AIOKafkaClient, topic: str, name: str) -> str | None:
+    """Return one setting of a topic, None if the cluster does not tell it."""
+    answer = await any_node(client, DescribeConfigsRequest([(_TOPIC, topic, [name])]))
+    entries = answer.resources[0][4]
+    return entries[0][1] if entries else None
 
 
 class RawFetch(NamedTuple):

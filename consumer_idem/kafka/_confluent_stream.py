@@ -10,7 +10,7 @@ from confluent_kafka import Message as Record
 
 from consumer_idem.errors import ConsumerIdemError, Unreadable
 from consumer_idem.kafka._held import Held, instant
-from consumer_idem.message import Message, Partition
+from consumer_idem.message import Message, Partition, message
 
 _HUNGRY = 500
 _FULL = 4000
@@ -135,12 +135,12 @@ def _unreadable(partition: Partition, record: Record) -> Unreadable:
 def _message(partition: Partition, record: Any) -> Message:
     kind, time = record.timestamp()
     headers = record.headers()
-    return Message(
-        topic=partition.topic,
-        partition=partition.number,
-        offset=record.offset(),
-        key=record.key(),
-        value=record.value(),
-        headers=tuple(headers) if headers else (),
-        time=instant(time) if kind != TIMESTAMP_NOT_AVAILABLE else None,
+    return message(
+        partition.topic,
+        partition.number,
+        record.offset(),
+        record.key(),
+        record.value(),
+        tuple(headers) if headers else (),
+        instant(time) if kind != TIMESTAMP_NOT_AVAILABLE else None,
     )

@@ -6,7 +6,7 @@ Shared by the publishers: both put a key where the Java client would, whatever t
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -20,6 +20,7 @@ ANSWER_WITHIN = timedelta(seconds=30)
 """A publish ends after this at the latest. It may be called again at once: what is under way is not sent twice."""
 
 _COUNT_AGE = 60.0
+_LOOK_EVERY = 3.0
 
 Send = Callable[[str, int, Sequence[OutboxRecord]], Awaitable[Answers]]
 CountPartitions = Callable[[str], Awaitable[int]]
@@ -55,21 +56,39 @@ class Outbound:
         by_partition: dict[int, list[int]] = defaultdict(list)
         for index in at:
             by_partition[partition_of(records[index].key, records[index].id, count)].append(index)
-        lines = [self._line(topic, number).deliver([records[index] for index in of], deadline) for number, of in by_partition.items()]
-        for of, answers in zip(by_partition.values(), await asyncio.gather(*lines), strict=True):
+        tasks = [
+            asyncio.create_task(self._line(topic, number).deliver([records[index] for index in of], deadline))
+            for number, of in by_partition.items()
+        ]
+        gone = await self._gone(topic, tasks)
+        for of, task in zip(by_partition.values(), tasks, strict=True):
+            answers = [gone] * len(of) if gone is not None else task.result()
             deliveries.update(zip(of, answers, strict=True))
-        if any(isinstance(answer, NotDelivered) and answer.kind is FailureKind.TOPIC for answer in map(deliveries.__getitem__, at)):
-            self._counts.pop(topic, None)
+            if any(isinstance(answer, NotDelivered) and answer.kind is FailureKind.TOPIC for answer in answers):
+                self._counts.pop(topic, None)
 
-    async def _count(self, topic: str) -> int | NotDelivered:
+    async def _gone(self, topic: str, tasks: Collection[asyncio.Task[list[Delivery]]]) -> NotDelivered | None:
+        """Wait for the deliveries, but not for a topic that does not exist any more: clients wait for it to come back."""
+        try:
+            while (await asyncio.wait(tasks, timeout=_LOOK_EVERY))[1]:
+                count = await self._count(topic, fresh=True)
+                if isinstance(count, NotDelivered) and count.kind is FailureKind.TOPIC:
+                    return count
+        finally:
+            for task in tasks:
+                task.cancel()
+        return None
+
+    async def _count(self, topic: str, *, fresh: bool = False) -> int | NotDelivered:
         known, until = self._counts.get(topic, (0, 0.0))
-        if time.monotonic() < until:
+        if time.monotonic() < until and not fresh:
             return known
         try:
             count = await self._count_partitions(topic)
         except (TopicUnknown, KafkaRefused) as error:
             self._counts.pop(topic, None)
-            return NotDelivered(FailureKind.TOPIC, str(error))
+            reason = "does not exist" if isinstance(error, TopicUnknown) else "may not be written by this client"
+            return NotDelivered(FailureKind.TOPIC, f"Topic {topic!r} {reason}.")
         except KafkaUnavailable as error:
             return known or NotDelivered(FailureKind.RETRIABLE, str(error))
         self._counts[topic] = (count, time.monotonic() + _COUNT_AGE)

@@ -26,12 +26,13 @@ from aiokafka.errors import (
 )
 
 from consumer_idem.errors import KafkaUnavailable, OffsetCommitFailed, PartitionLost, TopicUnknown
-from consumer_idem.kafka import _aiokafka_records, _aiokafka_wire
+from consumer_idem.kafka import _aiokafka_clients, _aiokafka_records, _aiokafka_wire
 from consumer_idem.kafka._aiokafka_errors import ours
-from consumer_idem.kafka._aiokafka_group import Heartbeat, Membership, stop
+from consumer_idem.kafka._aiokafka_group import Heartbeat, Membership
 from consumer_idem.kafka._aiokafka_settings import subscriber_settings
 from consumer_idem.kafka._announcer import Announcer
 from consumer_idem.kafka._held import Held, instant, milliseconds
+from consumer_idem.kafka.aiokafka_publisher import AiokafkaPublisher
 from consumer_idem.message import Message, Partition, message
 from consumer_idem.ports import AssignmentListener, Bounds
 
@@ -43,6 +44,8 @@ _PAUSE = 0.2
 _BROKEN = (CorruptRecordException, UnsupportedCodecError, RecordTooLargeError)
 _MILLISECOND = timedelta(milliseconds=1)
 _T = TypeVar("_T")
+
+__all__ = ["AiokafkaPublisher", "AiokafkaSubscriber"]
 
 
 class AiokafkaSubscriber:
@@ -71,27 +74,14 @@ class AiokafkaSubscriber:
         """Connect, look for the topics and join the group; the listener hears `assigned` when the group has made up its mind."""
         self._announcer = Announcer(listener, self._session_timeout / 2)
         self._consumer = AIOKafkaConsumer(**self._settings)
-        self._consumer._client.__class__ = _aiokafka_wire.Client
         self._membership = Membership(self._consumer)
+        await _aiokafka_clients.start(self._consumer, self._consumer._client, _ANSWER_WITHIN, self._settings["bootstrap_servers"])
         try:
-            await self._connect()
             await self._require(topics)
         except BaseException:
             await self._consumer.stop()
             raise
         self._consumer.subscribe(list(topics), listener=_Rebalances(self))
-
-    async def _connect(self) -> None:
-        end = time.monotonic() + _ANSWER_WITHIN
-        while True:
-            try:
-                async with asyncio.timeout(end - time.monotonic()):
-                    await self._consumer.start()
-                return
-            except (KafkaError, TimeoutError) as error:
-                if time.monotonic() + _PAUSE > end:
-                    raise KafkaUnavailable(f"No broker answered at {self._settings['bootstrap_servers']}: {error!r}") from error
-            await asyncio.sleep(_PAUSE)
 
     async def _require(self, topics: Collection[str]) -> None:
         found = await self._answer(_aiokafka_wire.describe(self._consumer._client, topics))
@@ -217,7 +207,7 @@ class AiokafkaSubscriber:
             return
         self._closing = True
         await self._give_up(list(self._held))
-        if not await stop(self._consumer, _ANSWER_WITHIN):
+        if not await _aiokafka_clients.stop(self._consumer, self._consumer._client, _ANSWER_WITHIN):
             log.warning("the consumer did not stop in time; its connections were cut")
 
     async def _arrive(self, partitions: Collection[Partition]) -> None:

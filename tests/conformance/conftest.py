@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from consumer_idem.kafka import _confluent_lookups, confluent_publisher, confluent_subscriber
+from consumer_idem.kafka import _confluent_lookups, aiokafka_publisher, confluent_publisher, confluent_subscriber
 from consumer_idem.kafka import aiokafka as aiokafka_module
-from consumer_idem.kafka.aiokafka import AiokafkaSubscriber
+from consumer_idem.kafka.aiokafka import AiokafkaPublisher, AiokafkaSubscriber
 from consumer_idem.kafka.confluent import ConfluentPublisher, ConfluentSubscriber
 from consumer_idem.ports import Publisher, Subscriber
 from consumer_idem.testing import KafkaBroker
@@ -74,7 +74,7 @@ async def join(request: pytest.FixtureRequest, connect: Connect, group: str) -> 
 
 
 MakePublisher = Callable[..., Publisher]
-PUBLISHERS: Mapping[str, MakePublisher] = {"confluent": ConfluentPublisher}
+PUBLISHERS: Mapping[str, MakePublisher] = {"aiokafka": AiokafkaPublisher, "confluent": ConfluentPublisher}
 
 
 @pytest.fixture(params=PUBLISHERS)
@@ -86,6 +86,8 @@ def make_publisher(request: pytest.FixtureRequest) -> MakePublisher:
 @pytest.fixture
 def quick_requests(make_publisher: MakePublisher) -> Mapping[str, Any]:
     """Options with which a request that is not answered is given up after about two seconds."""
+    if make_publisher is AiokafkaPublisher:
+        return {"request_timeout_ms": 2000}
     return {"socket.timeout.ms": 2000, "request.timeout.ms": 1000}
 
 
@@ -122,7 +124,7 @@ def new_topic() -> Callable[[Any], str]:
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let clients wait for their brokers two seconds instead of ten."""
-    for module in (aiokafka_module, confluent_subscriber, _confluent_lookups, confluent_publisher):
+    for module in (aiokafka_module, aiokafka_publisher, confluent_subscriber, _confluent_lookups, confluent_publisher):
         monkeypatch.setattr(module, "_ANSWER_WITHIN", 2.0)
 
 

@@ -126,13 +126,14 @@ async def test_a_topic_that_is_made_again_is_written_to(publisher: Publisher, ka
     assert kinds(await publisher.publish([record(name, str(number).encode()) for number in range(10)])) == [None] * 10
     kafka_admin.delete_topics([name])[name].result(10)
     await until(lambda: name not in kafka_admin.list_topics(timeout=10).topics)
-    gone = await publisher.publish([record(name, b"lost")])
+    late = record(name, b"10")
+    gone = await publisher.publish([late])
     topic(name=name)
 
     for _ in range(100):
-        if kinds(await publisher.publish([record(name, b"1")])) == [None]:
+        if kinds(await publisher.publish([late])) == [None]:
             break
         await asyncio.sleep(0.1)
 
     assert kinds(gone) == [FailureKind.TOPIC]
-    assert values(kafka, name) == [1]
+    assert values(kafka, name) == [10]
