@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import time
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +23,11 @@ async def awaiting(request: PaymentRequested, tx: Any) -> None:
         os.kill(os.getpid(), 9)
     if request.note == "raise":
         raise ValueError("asked to raise")
+    while request.note == "never returns":
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+    if request.note == "block":
+        time.sleep(float(os.environ["BLOCK"]))  # noqa: ASYNC251  # the fault itself
 
 
 async def deferring(request: PaymentRequested, tx: Any) -> None:
@@ -28,12 +35,15 @@ async def deferring(request: PaymentRequested, tx: Any) -> None:
     tx.publish(os.environ.get("OUT", "payments.applied"), key=request.account, value={"payment_id": request.payment_id})
 
 
+def policy() -> RetryPolicy:
+    deadline = float(os.environ.get("DEADLINE", "0"))
+    return RetryPolicy(first_delay=timedelta(milliseconds=10), deadline=timedelta(seconds=deadline) if deadline else None)
+
+
 def make_app() -> App:
     app = App(group=os.environ.get("GROUP", "shop"))
     handler = {"awaiting": awaiting, "deferring": deferring}[os.environ.get("HANDLER", "awaiting")]
-    app.handler(os.environ["TOPIC"], source=checkout(), name="apply-payment", retry=RetryPolicy(first_delay=timedelta(milliseconds=10)))(
-        handler
-    )
+    app.handler(os.environ["TOPIC"], source=checkout(), name=os.environ.get("NAME", "apply-payment"), retry=policy())(handler)
     return app
 
 

@@ -12,7 +12,6 @@ import pytest
 from consumer_idem.testing.supervisor import Child, Supervisor
 from tests.shop import TABLES
 
-
 _OPEN = """
 SELECT pid, state, wait_event, clock_timestamp() - xact_start, left(query, 60) FROM pg_stat_activity
 WHERE xact_start IS NOT NULL AND pid <> pg_backend_pid()
@@ -79,7 +78,9 @@ class Stage:
                     await asyncio.sleep(0.05)
         except TimeoutError:
             open_now = await self.rows(_OPEN)
-            pytest.fail(f"{open_now}\n{sql} gives {found}, not {wanted}. The last worker said:\n{self.workers[-1].tail() if self.workers else ''}")
+            pytest.fail(
+                f"{open_now}\n{sql} gives {found}, not {wanted}. The last worker said:\n{self.workers[-1].tail() if self.workers else ''}"
+            )
 
     async def until_consumed(self, count: int, *, timeout: float = 60) -> None:
         """Wait until the progress of all partitions adds up to `count` messages."""

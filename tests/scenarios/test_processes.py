@@ -7,7 +7,6 @@ import pytest
 
 from tests.scenarios.conftest import Stage
 
-
 BOTH = pytest.mark.parametrize("client", ["aiokafka", "confluent"])
 
 
