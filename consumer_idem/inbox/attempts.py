@@ -28,7 +28,7 @@ class Attempts:
         await connection.execute(self._sql["unmark"], slot.group, slot.topic, slot.partition, offset)
 
     async def forget(self, connection: Connection, slot: Slot, offset: int) -> None:
-        """Delete what was counted: the message is settled by this transaction."""
+        """Delete what was counted: this transaction settles the message, and its quarantine entry, if it has one, keeps the number."""
         await connection.execute(self._sql["forget_attempts"], slot.group, slot.topic, slot.partition, offset)
 
     async def _count(self, connection: Connection, name: str, slot: Slot, *args: object) -> int | None:

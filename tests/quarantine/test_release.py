@@ -242,6 +242,29 @@ class TestWithoutKey:
             assert isinstance(await release(shop), Refused)
             assert await shop.rows("SELECT amount FROM payment") == [9]
 
+    async def test_the_claim_of_another_quarantined_copy_is_not_given_up(self, dsn: str) -> None:
+        await self.joins_another_entry(dsn)
+
+    async def test_giving_up_the_claim_of_another_copy_is_caught(self, dsn: str) -> None:
+        plant = planted(
+            "inbox",
+            "free",
+            'AND topic = $2::int AND partition = $3::int AND "offset" = $4::bigint',
+            "AND ($2::int, $3::int, $4::bigint) IS NOT NULL",
+        )
+        with plant, pytest.raises(AssertionError):
+            await self.joins_another_entry(dsn)
+
+    async def joins_another_entry(self, dsn: str) -> None:
+        async with self.unrouted(dsn):
+            pass
+        async with failed(dsn, None, payment(0, "a", partition=1)) as (shop, handler):
+            assert await release(shop) == Released(1, Skipped())
+            assert handler.calls == []
+            assert await shop.rows("SELECT state FROM idem.quarantine ORDER BY id") == ["closed", "open"]
+            assert await release(shop, 2) == Released(2, Applied())
+            assert await shop.payments() == ["a"]
+
     async def test_a_handler_that_fails_takes_no_key(self, dsn: str) -> None:
         async with self.unrouted(dsn):
             pass

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from consumer_idem.consumer.handler import RetryPolicy
 from consumer_idem.consumer.release import AlreadySettled, Order
 from consumer_idem.errors import DatabaseFailure
 from consumer_idem.history import Histories
@@ -120,3 +121,22 @@ async def waits_or_is_done(shop: Shop, task: "asyncio.Task[Any]") -> None:
             if await shop.rows("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"):
                 return
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("dirty", [False, True])
+async def test_an_entry_says_how_often_its_handler_was_called(dsn: str, dirty: bool) -> None:
+    calls = []
+
+    async def handler(request: Any, tx: Any) -> None:
+        if dirty:
+            await insert(request, tx)
+        if request.payment_id == "bad":
+            calls.append(1)
+            raise ValueError("no such account")
+
+    async with open_shop(dsn, handler, retry=RetryPolicy(attempts=4)) as shop:
+        await (await shop.lane()).process(payment(0, "bad"))
+
+        assert await shop.rows("SELECT attempts FROM idem.quarantine") == [4]
+        assert len(calls) == (5 if dirty else 4)
+        assert await shop.rows("SELECT * FROM idem.attempt") == []
