@@ -26,6 +26,8 @@ class App:
 
     `group` is Kafka's group.id. `database` is a DSN or a Database; `kafka` the bootstrap servers; what is not given here comes
     from `settings`, by default from the environment (`CONSUMER_IDEM_…`) and `.env`. Flags of `consumer-idem run` go before.
+    `subscriber` and `publisher` make adapters of your own for Kafka; a worker that joins the group again makes a new
+    subscriber. One App is used by one event loop at a time.
     """
 
     def __init__(

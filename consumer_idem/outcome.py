@@ -13,14 +13,23 @@ class Reason(StrEnum):
     """Why a message is in quarantine."""
 
     CONFLICT = "conflict"
+    """Its key is settled with another content."""
     UNIDENTIFIABLE = "unidentifiable"
+    """It has no message id, or none that can be trusted."""
     UNDECODABLE = "undecodable"
+    """It is not what the source's model describes, or Kafka's client cannot read it."""
     TOMBSTONE = "tombstone"
+    """Its value is null, and the source does not say what that means."""
     UNROUTED = "unrouted"
+    """No handler takes its topic and event type."""
     ATTEMPTS_USED_UP = "attempts-used-up"
+    """Its handler failed as often as the policy allows, or with an error that no attempt can mend."""
     CRASHED = "crashed"
+    """Its handler ended the process as often as the policy allows."""
     UNVERIFIED = "unverified"
+    """A copy of it was settled under a fingerprint version that the source does not know: skipped, and the entry is closed."""
     NOT_YET = "not-yet"
+    """Its handler cannot take it yet; the worker releases it by itself after a while."""
 
 
 class Rejected(ConsumerIdemError):
@@ -75,3 +84,4 @@ class Retry:
 
 
 Outcome = Applied | Rejected | Skipped | Quarantined | Retry
+"""What `app.process` returns for each message. All but Retry are final; match them with `match`."""
