@@ -159,7 +159,8 @@ class Caller:
     def _retry(self, policy: RetryPolicy, error: Exception) -> Retry | None:
         if isinstance(error, RetryLater):
             return Retry(error.after)
-        return Retry(policy.delay(self.retries)) if isinstance(error, policy.retry_on) else None
+        retried = isinstance(error, policy.retry_on) and not isinstance(error, policy.release_on)
+        return Retry(policy.delay(self.retries)) if retried else None
 
 
 def _outcome(handler: Handler, result: Any, item: Item[Any] | None) -> Outcome:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from consumer_idem.errors import DeclarationError
 from consumer_idem.inbox.source import Reading, Source, Unreadable, event_type
 from consumer_idem.message import Message
 
@@ -22,7 +23,8 @@ class RetryPolicy:
     `release_on`: errors that later messages may mend (its account does not exist yet). The message is quarantined and the
     partition goes on; `run` releases the entry by itself after `release_after`, doubled with each failure up to
     `max_release_after`, `releases` times, then a person must. This gives up the order: messages behind it, those of its own
-    Kafka key too, are applied before it. Use `retry_on` where that matters.
+    Kafka key too, are applied before it. Use `retry_on` where that matters. An error in several of the three:
+    `release_on` goes before `retry_on`, that before `quarantine_on`.
     `crashes`: so many process deaths in this message's run before it is quarantined.
     `deadline`: a call that takes longer is cancelled and counts as failed; None for no limit.
     """
@@ -38,6 +40,19 @@ class RetryPolicy:
     max_delay: timedelta = timedelta(seconds=30)
     crashes: int = 3
     deadline: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("retry_on", "quarantine_on", "release_on"):
+            errors = getattr(self, name)
+            if not isinstance(errors, tuple) or not all(isinstance(error, type) and issubclass(error, Exception) for error in errors):
+                raise DeclarationError(f"RetryPolicy({name}={errors!r}) is not a tuple of exception types: {name}=(ConnectionError,).")
+        for name in ("attempts", "crashes", "releases"):
+            if getattr(self, name) < 1:
+                raise DeclarationError(f"RetryPolicy({name}={getattr(self, name)}) must be at least 1.")
+        for name in ("first_delay", "max_delay", "release_after", "max_release_after", "deadline"):
+            duration = getattr(self, name)
+            if duration is not None and duration <= timedelta(0):
+                raise DeclarationError(f"RetryPolicy({name}={duration}) must be longer than nothing.")
 
     def delay(self, retries: int) -> timedelta:
         """Return how long to wait before retry number `retries` + 1."""

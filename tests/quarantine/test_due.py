@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -157,4 +158,11 @@ async def test_a_batch_handler_may_put_off_a_message_of_its(dsn: str) -> None:
 
         assert [type(outcome) for outcome in outcomes] == [Applied, Quarantined, Applied]
         assert await shop.payments() == ["a", "c"]
+        assert await shop.rows("SELECT reason FROM idem.quarantine WHERE release_at > now()") == ["not-yet"]
+
+
+@pytest.mark.parametrize("dirty", [False, True])
+async def test_release_on_goes_before_the_other_lists(dsn: str, dirty: bool) -> None:
+    policy = replace(SOON, retry_on=(LookupError,), quarantine_on=(Exception,))
+    async with waiting(dsn, dirty=dirty, policy=policy) as (shop, _):
         assert await shop.rows("SELECT reason FROM idem.quarantine WHERE release_at > now()") == ["not-yet"]

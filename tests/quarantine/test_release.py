@@ -16,6 +16,7 @@ from consumer_idem.consumer.release import AlreadySettled, Answer, NotNow, Order
 from consumer_idem.errors import RetryLater
 from consumer_idem.inbox.locate import header
 from consumer_idem.message import Message
+from consumer_idem.outbox.record import record_id
 from consumer_idem.outcome import Applied, Quarantined, Reason, Rejected, Retry, Skipped
 from consumer_idem.testing.lost import LostCommit
 from tests.planted import planted
@@ -70,7 +71,8 @@ async def test_a_release_applies_settles_and_publishes_in_one(dsn: str, dirty: b
         assert (handler.calls, await shop.payments()) == (["a"], ["a"])
         assert [(state, reason) for state, reason, *_ in await shop.rows(ENTRY)] == [("released", "attempts-used-up")]
         assert await shop.rows(KEYS) == [("a", "a")]
-        assert await shop.rows("SELECT topic FROM idem.outbox") == ["applied"]
+        [(topic, record, key_hash)] = await shop.rows("SELECT outbox.topic, outbox.message_id, key_hash FROM idem.outbox, idem.inbox")
+        assert (topic, record) == ("applied", record_id(key_hash, 0, "applied", 0))
         assert await shop.rows(AUDIT) == [("release", "ann", "", "applied", "")]
 
 
