@@ -21,7 +21,7 @@ from consumer_idem.errors import CommitUnknown, DatabaseFailure
 from consumer_idem.inbox.attempts import Attempts
 from consumer_idem.inbox.table import Inbox, KeysVanish
 from consumer_idem.inbox.verdict import Conflict, Duplicate, Fresh, Held, Unverified, compare
-from consumer_idem.message import Message
+from consumer_idem.message import Message, Position
 from consumer_idem.outbox.table import Outbox
 from consumer_idem.outcome import Applied, Outcome, Quarantined, Reason, Rejected, Retry, Skipped
 from consumer_idem.ports import Connection, Database, Fault
@@ -130,7 +130,8 @@ class Batch:
         """Give the messages of a proven transaction the outcomes that they had in it: all about them is written."""
         kept = {position: outcome for doubt in self.proven for position, outcome in doubt.outcomes.items()}
         for case in cases:
-            case.outcome = kept.get(case.message.position)
+            # Once each: the same delivery handed in twice was a duplicate the second time.
+            case.outcome = kept.pop(case.message.position, None)
             if case.outcome is not None:
                 case.verdict = None
 
@@ -138,9 +139,9 @@ class Batch:
         """Find out from keys whose claim an unknown commit left standing whether it committed."""
         for doubt in self.doubts:
             seen = [key for key in doubt.standing if key in firsts]
-            if any(key in held and held[key].attempt_id == doubt.attempt for key in seen):
+            if doubt.proven or any(key in held and held[key].attempt_id == doubt.attempt for key in seen):
                 self.proven.append(doubt)
-            elif seen:
+            elif any(key not in held or key not in doubt.releasable for key in seen):
                 self.disproved.append(doubt)
 
     async def _handle(self, caller: Caller, cases: list[Case]) -> None:
@@ -219,10 +220,10 @@ class Batch:
         try:
             await connection.commit()
         except CommitUnknown:
-            settled = [(case, case.outcome) for case in cases if case.outcome is not None and not isinstance(case.outcome, Retry)]
-            standing = frozenset(case.reading.key_hash for case, _ in settled if case.verdict is _FRESH)
-            return InDoubt(self.attempt, standing, {case.message.position: outcome for case, outcome in settled}, caller.synchronizer)
+            await caller.dropped.after_rollback()
+            return self._in_doubt(caller, cases)
         except DatabaseFailure as error:
+            await caller.dropped.after_rollback()
             await caller.synchronizer.after_rollback()
             return self._failed(error, connection, cases)
         await failpoint.reached("commit.after")
@@ -230,6 +231,19 @@ class Batch:
         await caller.dropped.after_rollback()
         await failpoint.reached("synchronizers.after")
         return Settled(outcomes)
+
+    def _in_doubt(self, caller: Caller, cases: list[Case]) -> InDoubt:
+        settled = [(case, case.outcome) for case in cases if case.outcome is not None and not isinstance(case.outcome, Retry)]
+        claimed = [(case.reading.key_hash, outcome) for case, outcome in settled if case.verdict is _FRESH]
+        # Of the same delivery handed in twice, the first.
+        outcomes: dict[Position, Outcome] = {case.message.position: outcome for case, outcome in reversed(settled)}
+        return InDoubt(
+            attempt=self.attempt,
+            standing=frozenset(key for key, _ in claimed),
+            releasable=frozenset(key for key, outcome in claimed if isinstance(outcome, Quarantined)),
+            outcomes=outcomes,
+            synchronizer=caller.synchronizer,
+        )
 
     def _failed(self, error: Exception, connection: Connection, cases: list[Case]) -> Result:
         if isinstance(error, Culprit):

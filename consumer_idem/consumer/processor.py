@@ -13,7 +13,7 @@ from typing import assert_never
 from consumer_idem import failpoint, telemetry
 from consumer_idem.consumer.batch import Batch, Tables
 from consumer_idem.consumer.handler import RetryPolicy, Routes
-from consumer_idem.consumer.result import Blamed, Broken, Explained, InDoubt, SealRefused, Settled, Unavailable
+from consumer_idem.consumer.result import Blamed, Broken, Explained, InDoubt, Result, SealRefused, Settled, Unavailable
 from consumer_idem.consumer.retry import Plan
 from consumer_idem.consumer.seal import Seal
 from consumer_idem.errors import CommitUnknown, DatabaseFailure, QuarantineFailed
@@ -44,6 +44,14 @@ class Course:
     retries: int = 0
     unavailable: int = 0
     unavailable_since: float = 0.0
+
+    def settled(self, messages: Sequence[Message]) -> None:
+        """These messages are settled: the next transaction starts behind them, and what is in doubt about them is of no use any more."""
+        self.seal.advance(messages)
+        for doubt in self.doubts:
+            for message in messages:
+                doubt.outcomes.pop(message.position, None)
+        self.doubts = [doubt for doubt in self.doubts if doubt.outcomes]
 
 
 class Processor:
@@ -93,7 +101,7 @@ class Processor:
             if course.plan.in_doubt and await self._killed_too_often(course, chunk[0]):
                 return await self._condemn(course, chunk[0], Reason.CRASHED, "The process died each time it handled this message.")
             result = await self._run(course, chunk, lone=lone)
-            if course.plan.in_doubt and isinstance(result, Settled):
+            if course.plan.in_doubt and isinstance(result, Settled) and _committed(result.outcomes):
                 self._marked.discard(chunk[0].position)
             elif course.plan.in_doubt:
                 await self._unmark(course, chunk[0])
@@ -122,7 +130,6 @@ class Processor:
                 course.plan.one_by_one(len(chunk))
             case InDoubt(attempt):
                 log.warning("commit is unknown, its messages run again", extra={"attempt": str(attempt), "messages": len(chunk)})
-                course.doubts.append(result)
             case Unavailable(error):
                 return await self._back_off(course, chunk, error)
             case _:
@@ -130,9 +137,9 @@ class Processor:
         return ()
 
     def _advance(self, course: Course, chunk: Sequence[Message], outcomes: Sequence[Outcome]) -> None:
-        settled = sum(not isinstance(outcome, Retry) for outcome in outcomes)
+        settled = _committed(outcomes)
         if settled:
-            course.seal.advance(chunk[:settled])
+            course.settled(chunk[:settled])
 
     async def _run(
         self, course: Course, chunk: Sequence[Message], *, lone: bool, condemned: Quarantined | None = None, routes: Routes | None = None
@@ -152,17 +159,25 @@ class Processor:
         with telemetry.transaction(chunk) as measured:
             result = await batch.run()
             measured.ended(type(result).__name__.lower(), result.outcomes if isinstance(result, Settled) else ())
-        course.doubts = [doubt for doubt in course.doubts if doubt not in batch.proven and doubt not in batch.disproved]
-        for doubt in batch.proven:
-            await doubt.synchronizer.after_commit()
-        for doubt in batch.disproved:
-            await doubt.synchronizer.after_rollback()
+        await self._decide(course, batch, result)
         if batch.records and isinstance(result, Settled):
             self._on_records()
         if isinstance(result, SealRefused):
             await course.seal.explain(self._tables.database)
             return Broken("The transaction was ended inside a handler.")
         return result
+
+    async def _decide(self, course: Course, batch: Batch, result: Result) -> None:
+        """Keep what is in doubt, with what this transaction has found out about it; run the functions of what is decided."""
+        course.doubts = [doubt for doubt in course.doubts if doubt not in batch.disproved]
+        if isinstance(result, InDoubt) and result.standing:
+            course.doubts.append(result)
+        for doubt in batch.proven:
+            # Only a commit makes it lasting: from then on the seal notices a database that has lost both.
+            doubt.proven |= isinstance(result, Settled) and _committed(result.outcomes) > 0
+            await doubt.synchronizer.after_commit()
+        for doubt in batch.disproved:
+            await doubt.synchronizer.after_rollback()
 
     async def _back_off(self, course: Course, chunk: Sequence[Message], error: str) -> Sequence[Outcome]:
         now = time.monotonic()
@@ -226,3 +241,8 @@ class Processor:
     def _policy(self, message: Message) -> RetryPolicy:
         route = self._routes.find(message)
         return RetryPolicy() if route is None else route.handler.policy
+
+
+def _committed(outcomes: Sequence[Outcome]) -> int:
+    """Return how many messages a transaction has settled; 0: it was rolled back, since its first one is to be retried."""
+    return sum(not isinstance(outcome, Retry) for outcome in outcomes)

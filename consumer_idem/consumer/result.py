@@ -1,6 +1,6 @@
 """What can come of one transaction over some messages."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -47,14 +47,20 @@ class SealRefused:
     """Rolled back: the seal found no row. Ask the seal to explain."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class InDoubt:
-    """COMMIT got no clear answer. Claims that were left standing (`standing`) will tell once the messages run again."""
+    """COMMIT got no clear answer. Claims that were left standing (`standing`) will tell once the messages run again.
+
+    `releasable`: those of them that a release from quarantine may have replaced since. `outcomes`: of the messages that have not
+    run again yet. `proven`: a transaction that found it committed is committed itself.
+    """
 
     attempt: UUID
     standing: frozenset[UUID]
-    outcomes: Mapping[Position, Outcome]
+    releasable: frozenset[UUID]
+    outcomes: dict[Position, Outcome]
     synchronizer: Synchronizer
+    proven: bool = False
 
 
 Result = Settled | Blamed | Broken | Unavailable | SealRefused | InDoubt

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from consumer_idem.transaction.uncancelled import uncancelled
+
 log = logging.getLogger(__name__)
 
 Function = Callable[..., Any]
@@ -81,4 +83,4 @@ async def _run_all(functions: list[partial[Any]], when: str) -> None:
 async def _call(function: Callable[[], Any | Awaitable[Any]]) -> None:
     result = function()
     if inspect.isawaitable(result):
-        await result
+        await uncancelled(result)

@@ -2,10 +2,15 @@
 
 from uuid import UUID
 
+from consumer_idem.errors import ConsumerIdemError
 from consumer_idem.outbox.record import PendingRecord
 from consumer_idem.ports import Connection
 from consumer_idem.sql import Queries
 from consumer_idem.transaction.deferred import Deferred, Write
+
+
+class WritesNotSent(ConsumerIdemError):
+    """Deferred writes of this transaction could not be sent, so it cannot be committed. Its messages run again one by one."""
 
 
 class Unit:
@@ -23,7 +28,10 @@ class Unit:
         self.records: list[PendingRecord] = []
 
     async def flush(self) -> None:
-        """Send the deferred writes, one executemany per statement."""
+        """Send the deferred writes, one executemany per statement; raise WritesNotSent for ever once that has failed."""
+        # The server need not know: the driver refuses an argument by itself, and a handler may have swallowed that.
+        if self.flush_failed:
+            raise WritesNotSent
         if not self.writes:
             return
         # Set before, cleared after: a failure here may be any message's, also if a handler swallows it.

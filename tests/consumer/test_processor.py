@@ -306,7 +306,8 @@ class TestPoison:
             calls.append(1)
             await insert(request, tx)
             if len(calls) == 3:
-                raise asyncio.CancelledError
+                asyncio.current_task().cancel()
+                await asyncio.sleep(0)
             raise ValueError("always")
 
         async with open_shop(dsn, handler) as shop:

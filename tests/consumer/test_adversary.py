@@ -1,0 +1,141 @@
+"""Ways in which an effect was once lost or doubled, a function fired wrongly, or a partition wedged."""
+
+import asyncio
+import contextlib
+from datetime import timedelta
+
+import pytest
+
+from consumer_idem.errors import RetryLater
+from consumer_idem.outcome import Applied, Quarantined, Retry, Skipped
+from consumer_idem.testing.lost import LostCommit
+from tests.proxied import through
+from tests.shop import insert, open_shop, payment
+
+
+async def test_a_deferred_write_that_another_handler_could_not_send_is_not_lost(dsn):
+    """asyncpg refuses the argument by itself: the server hears of no error, so neither the seal nor COMMIT does."""
+
+    async def handler(request, tx):
+        if request.payment_id == "swallows":
+            with contextlib.suppress(Exception):
+                await tx.fetch("SELECT 1")
+            return
+        amount = "no number" if request.payment_id == "bad" else request.amount
+        tx.defer("INSERT INTO payment VALUES ($1, $2, $3)", request.payment_id, request.account, amount)
+
+    async with open_shop(dsn, handler) as shop:
+        outcomes = await (await shop.lane()).process(payment(0, "a"), payment(1, "bad"), payment(2, "swallows"), payment(3, "c"))
+
+        assert [type(outcome) for outcome in outcomes] == [Applied, Quarantined, Applied, Applied]
+        assert await shop.payments() == ["a", "c"]
+
+
+async def test_a_retry_in_a_marked_run_is_not_taken_for_a_crash(dsn):
+    waits = []
+
+    async def handler(request, tx):
+        if len(waits) < 6:
+            waits.append(1)
+            raise RetryLater(timedelta(0))
+        await insert(request, tx)
+
+    async with open_shop(dsn, handler) as shop:
+        lane = await shop.lane()
+        lane.course.plan.in_doubt = 1
+        for _ in range(6):
+            assert await lane.process(payment(0)) == [Retry(timedelta(0))]
+
+        assert await lane.process(payment(0)) == [Applied()]
+        assert await shop.payments() == ["p0"]
+
+
+async def test_a_handler_that_lets_a_cancellation_out_that_is_not_its_own_is_a_handler_that_fails(dsn):
+    """It awaited something that was cancelled: its lane is not, and must not end for it."""
+
+    async def handler(request, tx):
+        if request.payment_id == "bad":
+            await insert(request, tx)
+            cancelled = asyncio.ensure_future(asyncio.sleep(60))
+            cancelled.cancel()
+            await cancelled
+        await insert(request, tx)
+
+    async with open_shop(dsn, handler) as shop:
+        outcomes = await (await shop.lane()).process(payment(0, "a"), payment(1, "bad"), payment(2, "c"))
+
+        assert [type(outcome) for outcome in outcomes] == [Applied, Quarantined, Applied]
+        assert await shop.payments() == ["a", "c"]
+
+
+async def test_an_unknown_commit_of_a_marked_run_is_remembered_also_if_its_mark_cannot_be_taken_back(dsn):
+    fired, trigger = [], LostCommit("answer")
+    proxy, address = through(dsn, trigger)
+
+    async def handler(request, tx):
+        tx.after_commit(fired.append, request.payment_id)
+        await insert(request, tx)
+        trigger.arm(2)
+
+    async with proxy, open_shop(address, handler) as shop:
+        lane = await shop.lane()
+        lane.course.plan.in_doubt = 1
+
+        assert await lane.process(payment(0)) == [Applied()]
+        assert fired == ["p0"]
+
+
+class TestDoubt:
+    """A commit that is unknown while its messages run again in other batches."""
+
+    async def test_its_messages_keep_their_outcomes_and_leave_no_second_trace_when_they_run_one_by_one(self, dsn):
+        fired, trigger = [], LostCommit("answer")
+        proxy, address = through(dsn, trigger)
+
+        async def handler(request, tx):
+            tx.after_commit(fired.append, request.payment_id)
+            await insert(request, tx)
+
+        async with proxy, open_shop(address, handler) as shop:
+            shop.dsn = dsn
+            lane = await shop.lane()
+            follow = (await shop.app.runtime().open())._follow
+
+            async def one_by_one(course, chunk, result):
+                course.plan.one_by_one(len(chunk))
+                return await follow(course, chunk, result)
+
+            (await shop.app.runtime().open())._follow = one_by_one
+            trigger.arm()
+            outcomes = await lane.process(payment(0, "a"), payment(1, "b"), payment(2, "a"))
+
+            assert outcomes == [Applied(), Applied(), Skipped()]
+            assert fired == ["a", "b"]
+            assert await shop.rows('SELECT "offset" FROM idem.duplicate') == [2]
+
+    async def test_the_same_delivery_twice_in_one_call_keeps_both_outcomes(self, dsn):
+        trigger = LostCommit("answer")
+        proxy, address = through(dsn, trigger)
+        async with proxy, open_shop(address) as shop:
+            await shop.app.open()
+            trigger.arm()
+
+            assert await shop.app.process([payment(0, "a"), payment(0, "a")]) == [Applied(), Skipped()]
+
+    @pytest.mark.parametrize("lost", ["answer", "request"])
+    async def test_functions_for_a_rollback_of_a_call_that_is_undone_fire_once(self, dsn, lost):
+        fired, trigger = [], LostCommit(lost)
+        proxy, address = through(dsn, trigger)
+
+        async def handler(request, tx):
+            tx.after_rollback(fired.append, request.payment_id)
+            if request.payment_id == "bad":
+                raise ValueError
+            await insert(request, tx)
+
+        async with proxy, open_shop(address, handler) as shop:
+            lane = await shop.lane()
+            trigger.arm()
+            await lane.process(payment(0, "a"), payment(1, "bad"))
+
+            assert sorted(fired) == (["bad"] * 3 if lost == "answer" else ["a"] + ["bad"] * 6)
