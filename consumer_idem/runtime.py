@@ -17,6 +17,7 @@ from consumer_idem.consumer.lane import Lane, LaneSettings
 from consumer_idem.consumer.offsets import FirstStart
 from consumer_idem.consumer.processor import Course, Processor
 from consumer_idem.consumer.release import Releaser
+from consumer_idem.consumer.releasing import Releasing
 from consumer_idem.consumer.seal import PlainSeal
 from consumer_idem.consumer.worker import Worker
 from consumer_idem.errors import CommitUnknown, DatabaseFailure, DeclarationError
@@ -81,7 +82,7 @@ class Runtime:
                 await self.open_database()
                 routes = await _surely(partial(self._register, new_scope=new_scope))
                 self._processor = Processor(self.tables(), Routes(routes), self.group, on_records=self._records_written)
-                self._releaser = Releaser(self.tables(), routes, self.group)
+                self._releaser = Releaser(self.tables(), routes, self.group, on_records=self._records_written)
             return self._processor
 
     async def releaser(self) -> Releaser:
@@ -142,7 +143,7 @@ class Runtime:
             undo.push_async_callback(self.close)
             undo.enter_context(Watchdog(self.settings.session_timeout / 3))
             processor = await self.open(new_scope=new_scope)
-            undo.push_async_callback(Releasing(await self.releaser()).stop)
+            undo.push_async_callback(Releasing(await self.releaser(), drain=self.settings.drain_timeout).stop)
             if relay:
                 relaying = await self.start_relay()
                 self._wake_relay = relaying.wake
@@ -254,19 +255,6 @@ class Relaying:
         await self._task
         await self._relay.close()
         await self._publisher.close()
-
-
-class Releasing:
-    """Releases entries whose time has come, in a task of its own."""
-
-    def __init__(self, releaser: Releaser) -> None:
-        self._loop = Loop("releases", releaser.run_once)
-        self._task = asyncio.create_task(self._loop.run())
-
-    async def stop(self) -> None:
-        """Finish the release that is open."""
-        self._loop.stop()
-        await self._task
 
 
 def _check(settings: Settings) -> None:

@@ -7,7 +7,7 @@ rolled back, and noted at the entry by a transaction of its own.
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -130,10 +130,11 @@ class EntrySeal:
 
 
 class Releaser:
-    """Releases entries of one group, through the handlers of its App."""
+    """Releases entries of one group, through the handlers of its App. `on_records` hears of commits that have left records."""
 
-    def __init__(self, tables: Tables, routes: Sequence[Route], group: str) -> None:
+    def __init__(self, tables: Tables, routes: Sequence[Route], group: str, *, on_records: Callable[[], None] = lambda: None) -> None:
         self._tables = tables
+        self._on_records = on_records
         self._routes = Routes(routes)
         self._group = group
         self._due = [_due(route) for route in routes]
@@ -179,6 +180,8 @@ class Releaser:
         with telemetry.transaction([again.message]) as measured:
             result = await batch.run()
             measured.ended(type(result).__name__.lower(), result.outcomes if isinstance(result, Settled) else ())
+        if batch.records and isinstance(result, Settled):
+            self._on_records()
         return result
 
     async def _decided(self, id: int, result: Result) -> Result:

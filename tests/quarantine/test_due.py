@@ -11,6 +11,7 @@ import pytest
 
 from consumer_idem import failpoint
 from consumer_idem.consumer.handler import RetryPolicy
+from consumer_idem.consumer.releasing import Releasing
 from consumer_idem.outcome import Applied, Quarantined, Reason, Skipped
 from tests.planted import planted
 from tests.shop import Shop, insert, open_shop, payment
@@ -166,3 +167,22 @@ async def test_release_on_goes_before_the_other_lists(dsn: str, dirty: bool) -> 
     policy = replace(SOON, retry_on=(LookupError,), quarantine_on=(Exception,))
     async with waiting(dsn, dirty=dirty, policy=policy) as (shop, _):
         assert await shop.rows("SELECT reason FROM idem.quarantine WHERE release_at > now()") == ["not-yet"]
+
+
+async def test_a_release_that_does_not_end_is_undone_when_the_worker_stops(dsn: str) -> None:
+    async with waiting(dsn) as (shop, _):
+        await shop.rows(COME)
+    running = asyncio.Event()
+
+    async def hangs(request: Any, tx: Any) -> None:
+        await insert(request, tx)
+        running.set()
+        await asyncio.Event().wait()
+
+    async with open_shop(dsn, hangs, retry=SOON) as shop:
+        releasing = Releasing(await shop.app.runtime().releaser(), drain=timedelta(milliseconds=100))
+        await asyncio.wait_for(running.wait(), 10)
+        await asyncio.wait_for(releasing.stop(), 10)
+
+        assert await shop.payments() == ["a", "c"]
+        assert await shop.rows("SELECT state, releases FROM idem.quarantine") == [("open", 1)]
