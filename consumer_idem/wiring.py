@@ -33,7 +33,7 @@ def make_subscriber(settings: Settings, group: str) -> Subscriber:
         from consumer_idem.kafka.confluent import ConfluentSubscriber
 
         return ConfluentSubscriber(settings.kafka, group, session_timeout=timeout, options=options)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise _missing(settings) from error
 
 
@@ -47,7 +47,7 @@ def make_publisher(settings: Settings) -> Publisher:
         from consumer_idem.kafka.confluent import ConfluentPublisher
 
         return ConfluentPublisher(settings.kafka, options=_options(settings))
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise _missing(settings) from error
 
 
