@@ -59,6 +59,7 @@ class Lane:
         self._course: Course | None = None
         self._backlog: Sequence[Message] = ()
         self._in_doubt: tuple[int, int] | None = None
+        self._known = False
         self.ended = False
         self.waiting = False
 
@@ -75,19 +76,17 @@ class Lane:
         """Settle some messages; return how many were looked at. Sets `ended` when the partition is not ours any more."""
         try:
             if self._seal is None:
-                await self._take(known=False)
+                await self._take()
             return await self._turn()
         except PartitionLost:
             self.ended = True
-        except Unreadable as unreadable:
-            return await self._pass_over(unreadable)
         except DatabaseRewound:
             telemetry.lane("rewound", self.partition)
             log.error("the database is older than this worker saw; seeking back", extra={"partition": self.partition})
-            await self._take(known=True)
+            await self._take()
         except (OffsetOutOfRange, OrderBroken) as error:
             log.error("looking for the start again", extra={"partition": self.partition, "error": str(error)})
-            await self._take(known=True)
+            await self._take()
         except Fenced:
             await self._ask_whether_still_ours()
         return 0
@@ -102,7 +101,10 @@ class Lane:
 
     async def _turn(self) -> int:
         assert self._course is not None
-        messages = self._backlog or await self._poll()
+        try:
+            messages = self._backlog or await self._poll()
+        except Unreadable as unreadable:
+            return await self._pass_over(unreadable)
         if not messages:
             return 0
         await failpoint.reached("poll.after")
@@ -177,13 +179,13 @@ class Lane:
         telemetry.lane("fenced", self.partition)
         if await self._subscriber.holds(self.partition):
             log.warning("fenced, but the group still gives us the partition; taking it again", extra={"partition": self.partition})
-            await self._take(known=True)
+            await self._take()
         else:
             log.warning("fenced, the partition belongs to another worker", extra={"partition": self.partition})
             self.ended = True
 
-    async def _take(self, *, known: bool) -> None:
-        """Take the slot under a new epoch and seek to the start. `known`: this lane has seen progress of its own before."""
+    async def _take(self) -> None:
+        """Take the slot under a new epoch and seek to the start."""
         self._seal, self._course, self._backlog = None, None, ()
         topic, number = self.partition
         committed = await self._subscriber.committed(self.partition)
@@ -192,7 +194,8 @@ class Lane:
         kafka_id = await self._subscriber.topic_id(topic)
         settings = self._settings
         async with short(self._database, settings.schema) as connection:
-            topic_known = known or await self._progress.topic_known(connection, settings.group, topic)
+            # What this lane has had before, the database may have lost: also if it is only the second try that comes through.
+            topic_known = self._known or await self._progress.topic_known(connection, settings.group, topic)
             slot = Slot(settings.group, await self._topics.current(connection, topic, kafka_id), number)
             taken = await self._progress.take(connection, slot, settings.owner, settings.batch_size)
             start = start_position(
@@ -211,7 +214,7 @@ class Lane:
             epoch = await self._begin(connection, slot, start) if taken is None else taken.epoch
         passed = 0 if taken is None else taken.next_offset
         self._seal = ProgressSeal(self._progress, slot, epoch, settings.owner, start.offset, settings.schema, passed)
-        self._course = Course(self._seal, stopping=self._stopping)
+        self._course, self._known = Course(self._seal, stopping=self._stopping), True
         self._in_doubt = self._doubtful(taken)
         await self._subscriber.seek(self.partition, start.offset)
         self._tell(start, epoch)

@@ -20,6 +20,7 @@ class _Running:
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
+        self.stopped = False
         self.loop = Loop(f"lane {lane.partition.topic}/{lane.partition.number}", self._turn, idle=timedelta(0))
         self.task = asyncio.create_task(self.loop.run())
 
@@ -29,7 +30,13 @@ class _Running:
             self.loop.stop()
         return done
 
+    @property
+    def gone(self) -> bool:
+        """Whether it came to its end although nobody stopped it."""
+        return not self.stopped and (self.lane.ended or self.task.done())
+
     def stop(self) -> None:
+        self.stopped = True
         self.lane.stop()
         self.loop.stop()
 
@@ -86,11 +93,11 @@ class Worker:
     async def revoked(self, partitions: Collection[Partition]) -> None:
         """Let the lanes finish, commit their offsets, give the partitions back."""
         held = [partition for partition in partitions if partition in self._running]
-        lanes = {partition: self._running[partition].lane for partition in held}
+        ending = {partition: self._running[partition] for partition in held}
         await self._end(held, clean=True, forget=False)
-        await self._commit_offsets(lanes)
-        for partition in held:
-            self._forget(partition)
+        await self._commit_offsets({partition: running.lane for partition, running in ending.items()})
+        for partition, running in ending.items():
+            self._forget(partition, running)
 
     async def lost(self, partitions: Collection[Partition]) -> None:
         """Stop the lanes; another member may own the partitions, so no offset is committed."""
@@ -98,17 +105,17 @@ class Worker:
 
     async def _revive(self) -> int:
         """Start a lane again that ended although the group still gives us its partition, e.g. asked during a rebalance."""
-        ended = [partition for partition, running in self._running.items() if running.lane.ended]
-        for partition in ended:
-            lane = self._running[partition].lane
-            # Asked again afterwards: the partition may have been revoked, or its lane begun anew, while we waited.
-            if await self._subscriber.holds(partition) and (running := self._running.get(partition)) and running.lane is lane:
+        gone = [(partition, running) for partition, running in self._running.items() if running.gone]
+        for partition, running in gone:
+            # Asked again afterwards: the partition may be on its way back, or its lane begun anew, while we waited.
+            if await self._subscriber.holds(partition) and self._running.get(partition) is running and running.gone:
                 log.warning("lane had ended, but the partition is ours; starting it again", extra={"partition": partition})
                 self._running[partition] = _Running(self._make_lane(partition))
         return 0
 
     async def _end(self, partitions: Collection[Partition], *, clean: bool, forget: bool = True) -> None:
-        ending = [self._running[partition] for partition in partitions]
+        by_partition = {partition: self._running[partition] for partition in partitions}
+        ending = list(by_partition.values())
         for running in ending:
             running.stop()
         if ending:
@@ -120,12 +127,14 @@ class Worker:
                 if clean and running.task not in late:
                     await self._release(running.lane)
         if forget:
-            for partition in partitions:
-                self._forget(partition)
+            for partition, running in by_partition.items():
+                self._forget(partition, running)
 
-    def _forget(self, partition: Partition) -> None:
-        self._running.pop(partition, None)
-        self._committed.pop(partition, None)
+    def _forget(self, partition: Partition, running: _Running) -> None:
+        """Forget a lane that has ended, unless its partition has another by now."""
+        if self._running.get(partition) is running:
+            del self._running[partition]
+            self._committed.pop(partition, None)
 
     async def _release(self, lane: Lane) -> None:
         try:

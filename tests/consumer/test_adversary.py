@@ -6,9 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from consumer_idem.errors import RetryLater
+from consumer_idem.consumer.worker import Worker
+from consumer_idem.errors import KafkaUnavailable, RetryLater, Unreadable
 from consumer_idem.outcome import Applied, Quarantined, Retry, Skipped
 from consumer_idem.testing.lost import LostCommit
+from consumer_idem.testing.waiting import eventually
+from tests.consumer.memory_log import PARTITION, MemoryLog, make_lane
 from tests.proxied import through
 from tests.shop import insert, open_shop, payment
 
@@ -139,3 +142,114 @@ class TestDoubt:
             await lane.process(payment(0, "a"), payment(1, "bad"))
 
             assert sorted(fired) == (["bad"] * 3 if lost == "answer" else ["a"] + ["bad"] * 6)
+
+
+async def taken_over_and_back(shop):
+    """Another worker has had the partition between two assignments of ours."""
+    await shop.rows("UPDATE idem.progress SET epoch = epoch + 1, owner = gen_random_uuid()")
+
+
+class TestLane:
+    async def test_a_lane_that_is_fenced_at_bytes_that_cannot_be_read_takes_its_partition_again(self, dsn):
+        log = MemoryLog([payment(0)])
+
+        async def unreadable():
+            if log.position == 1:
+                raise Unreadable(PARTITION, 1, 2, error="no batch", raw=b"?")
+
+        log.before["poll"] = unreadable
+        async with open_shop(dsn) as shop:
+            lane = await make_lane(shop, log)
+            await lane.run_once()
+            log.messages.append(payment(2))
+            await taken_over_and_back(shop)
+            for _ in range(4):
+                await lane.run_once()
+
+            assert await shop.payments() == ["p0", "p2"]
+            assert await shop.rows('SELECT "offset" FROM idem.quarantine') == [1]
+
+    async def test_a_lane_whose_progress_the_database_has_lost_starts_early_also_if_its_first_try_to_take_it_fails(self, dsn):
+        log, kafka_is_away = MemoryLog([payment(offset) for offset in range(6)]), [1]
+
+        async def unavailable():
+            if log.stored is not None and kafka_is_away:
+                kafka_is_away.clear()
+                raise KafkaUnavailable
+
+        log.before["committed"] = unavailable
+        async with open_shop(dsn) as shop:
+            lane = await make_lane(shop, log)
+            await lane.run_once()
+            await lane.run_once()
+            log.stored = lane.watermark
+            for table in ("idem.progress", "idem.inbox", "payment"):
+                await shop.rows(f"DELETE FROM {table}")
+            with pytest.raises(KafkaUnavailable):
+                await lane.run_once()
+            for _ in range(3):
+                await lane.run_once()
+
+            assert await shop.payments() == [f"p{offset}" for offset in range(6)]
+
+
+class TestWorker:
+    """A partition never has two lanes in one process: they would share the client's position, and each would miss messages."""
+
+    async def test_a_lane_that_ended_is_not_started_again_while_its_partition_is_given_back(self, dsn):
+        log, answer = MemoryLog([payment(0)]), asyncio.Event()
+        async with open_shop(dsn) as shop:
+            first, second = unused = [await make_lane(shop, log), await make_lane(shop, log)]
+            worker = Worker(log, lambda _: unused.pop(0))
+            await worker.assigned([PARTITION])
+            await eventually(lambda: first.watermark == 1)
+            first.ended = True
+            log.before["holds"] = answer.wait
+            reviving = asyncio.create_task(worker._revive())
+
+            async def release_while_reviving():
+                answer.set()
+                await reviving
+
+            first.release = release_while_reviving
+            await worker.revoked([PARTITION])
+
+            assert worker.lanes() == {}
+            assert unused == [second]
+
+    async def test_a_lane_that_was_assigned_while_its_predecessor_was_given_back_is_not_forgotten(self, dsn):
+        log, given_back, assigned = MemoryLog([payment(0)]), asyncio.Event(), asyncio.Event()
+
+        async def commit():
+            given_back.set()
+            await assigned.wait()
+
+        log.before["commit"] = commit
+        async with open_shop(dsn) as shop:
+            first, second = unused = [await make_lane(shop, log), await make_lane(shop, log)]
+            worker = Worker(log, lambda _: unused.pop(0))
+            await worker.assigned([PARTITION])
+            await eventually(lambda: first.watermark == 1)
+            stopping = asyncio.create_task(worker.revoked([PARTITION]))
+            await given_back.wait()
+            await worker.assigned([PARTITION])
+            assigned.set()
+            await stopping
+
+            assert worker.lanes() == {PARTITION: second}
+            await worker.revoked([PARTITION])
+
+    async def test_a_lane_whose_task_has_died_is_started_again(self, dsn):
+        log = MemoryLog([payment(0)])
+        async with open_shop(dsn) as shop:
+            first, second = unused = [await make_lane(shop, log), await make_lane(shop, log)]
+            worker = Worker(log, lambda _: unused.pop(0))
+            await worker.assigned([PARTITION])
+            await eventually(lambda: first.watermark == 1)
+            task = worker._running[PARTITION].task
+            task.cancel()
+            await asyncio.wait([task])
+            await worker._revive()
+
+            assert worker.lanes() == {PARTITION: second}
+            await worker.revoked([PARTITION])
