@@ -49,7 +49,7 @@ class App:
         self._settings = settings
         self._subscriber = subscriber
         self._publisher = publisher
-        self._runtime: "Runtime | None" = None
+        self._runtime: Runtime | None = None
         self._stop: asyncio.Event | None = None
 
     # Declaring

@@ -25,7 +25,7 @@ def stored_text(text: str, longest: int = 4000) -> str:
     return escaped if len(escaped) <= longest else escaped[: longest - 1] + "…"
 
 
-def _stored_value(value: bytes | None) -> str | None | dict[str, str]:
+def _stored_value(value: bytes | None) -> str | dict[str, str] | None:
     if value is None:
         return None
     try:
@@ -34,7 +34,7 @@ def _stored_value(value: bytes | None) -> str | None | dict[str, str]:
         return {"base64": base64.b64encode(value).decode()}
 
 
-def _loaded_value(value: str | None | dict[str, str]) -> bytes | None:
+def _loaded_value(value: str | dict[str, str] | None) -> bytes | None:
     if value is None:
         return None
     return base64.b64decode(value["base64"]) if isinstance(value, dict) else value.encode()

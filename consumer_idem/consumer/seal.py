@@ -6,7 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from consumer_idem.consumer.case import Case
-from consumer_idem.errors import DatabaseRewound, Fenced
+from consumer_idem.errors import DatabaseRewound, DeclarationError, Fenced
 from consumer_idem.inbox.progress import Progress, Slot
 from consumer_idem.message import Message
 from consumer_idem.ports import Connection, Database
@@ -54,12 +54,14 @@ class PlainSeal:
         self._sql = Queries("transaction", schema)["seal"]
 
     def topic(self, name: str) -> int:
-        """Return the small integer of the topic."""
+        """Return the small integer of the topic; raise DeclarationError for one that no handler reads."""
+        if name not in self._topics:
+            raise DeclarationError(f"No handler of this App reads topic {name!r}. Declare one, or hand in only the topics of its handlers.")
         return self._topics[name]
 
     def slot(self, message: Message) -> Slot:
         """Return the slot that the message belongs to."""
-        return Slot(self._group, self._topics[message.topic], message.partition)
+        return Slot(self._group, self.topic(message.topic), message.partition)
 
     async def begin(self, connection: Connection) -> bool:
         """There is nothing to take."""
@@ -115,8 +117,8 @@ class ProgressSeal:
     async def seal(self, connection: Connection, attempt: UUID, settled: Sequence[Case]) -> bool:
         """Move the progress; False if the epoch, the owner or the database's past is another, or the transaction is."""
         end = settled[-1].message.offset + 1
-        slot, start = self.lane_slot, self.watermark
-        return await self.progress.seal(connection, slot, epoch=self.epoch, owner=self.owner, start=start, end=end, attempt=attempt)
+        fence = self.epoch, self.owner
+        return await self.progress.seal(connection, self.lane_slot, fence, start=self.watermark, end=end, attempt=attempt)
 
     def redelivered(self, message: Message) -> bool:
         """Tell whether the progress had passed this message when the lane took it."""

@@ -46,9 +46,12 @@ class Progress:
         """Tell whether the group has progress on any partition of any incarnation of the topic."""
         return bool((await connection.fetch(self._sql["topic_known"], group, topic))[0]["known"])
 
-    async def seal(self, connection: Connection, slot: Slot, *, epoch: int, owner: UUID, start: int, end: int, attempt: UUID) -> bool:
-        """Move the progress from `start` to `end`; False if the transaction is not ours any more, or the slot is not."""
-        args = (slot.group, slot.topic, slot.partition, epoch, owner, start, end, str(attempt))
+    async def seal(self, connection: Connection, slot: Slot, fence: tuple[int, UUID], span: range, attempt: UUID) -> bool:
+        """Move the progress over the offsets of `span`; False if the transaction is not ours any more, or the slot is not.
+
+        `fence` is the epoch and the owner that must still hold.
+        """
+        args = (slot.group, slot.topic, slot.partition, *fence, span.start, span.stop, str(attempt))
         return bool(await connection.fetch(self._sql["seal"], *args))
 
     async def read(self, connection: Connection, slot: Slot) -> Row | None:

@@ -62,9 +62,10 @@ class Registry:
                 "each other's messages. Name the handler differently, or use the same group."
             )
         if known["key_scheme"] != registration.key_scheme:
+            how = "without" if registration.key_scheme else "with"
             raise DeclarationError(
-                f"Scope {registration.scope!r} was registered {'without' if registration.key_scheme else 'with'} occurred_at=: its old keys "
-                "would not be found. Keep the declaration, or use a new scope."
+                f"Scope {registration.scope!r} was registered {how} occurred_at=: its old keys would not be found. "
+                "Keep the declaration, or use a new scope."
             )
         return int(known["id"])
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from consumer_idem.errors import RetryLater, TransactionControlRefused, TransactionEnded
+from consumer_idem.errors import DeclarationError, RetryLater, TransactionControlRefused, TransactionEnded
 from consumer_idem.inbox.fingerprint import Fingerprint
 from consumer_idem.message import Message
 from consumer_idem.outcome import Applied, Quarantined, Reason, Rejected, Retry, Skipped
@@ -524,3 +524,9 @@ async def test_own_consumer_loops_get_every_outcome_in_order(dsn):
         assert [type(outcome) for outcome in outcomes] == [Applied, Skipped, Quarantined, Retry, Retry]
         assert await shop.payments() == ["a"]
         assert await shop.rows("SELECT count(*) FROM idem.progress") == [0]
+
+
+async def test_own_loops_are_told_of_a_topic_that_no_handler_reads(dsn):
+    async with open_shop(dsn) as shop:
+        with pytest.raises(DeclarationError, match=r"topic 'other'"):
+            await shop.app.process([payment(0, topic="other")])

@@ -1,4 +1,4 @@
-"""A relay process for tests: `python -m tests.programs.relay DSN BOOTSTRAP`. RELAY_LEASE is its lease in seconds, RELAY_BATCH its largest flight."""
+"""A relay process for tests: `python -m tests.programs.relay`, configured by the environment."""
 
 import asyncio
 import logging
