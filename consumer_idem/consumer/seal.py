@@ -116,9 +116,8 @@ class ProgressSeal:
 
     async def seal(self, connection: Connection, attempt: UUID, settled: Sequence[Case]) -> bool:
         """Move the progress; False if the epoch, the owner or the database's past is another, or the transaction is."""
-        end = settled[-1].message.offset + 1
-        fence = self.epoch, self.owner
-        return await self.progress.seal(connection, self.lane_slot, fence, start=self.watermark, end=end, attempt=attempt)
+        span = range(self.watermark, settled[-1].message.offset + 1)
+        return await self.progress.seal(connection, self.lane_slot, (self.epoch, self.owner), span, attempt)
 
     def redelivered(self, message: Message) -> bool:
         """Tell whether the progress had passed this message when the lane took it."""
