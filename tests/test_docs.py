@@ -305,7 +305,6 @@ def test_what_is_said_to_be_missing_is_missing() -> None:
         "Replay and backfill": find_spec("consumer_idem.replay") is None,
         "Pruning": find_spec("consumer_idem.retention") is None,
         "A publisher on aiokafka": not hasattr(aiokafka, "AiokafkaPublisher"),
-        "Commands for the outbox": command_named(["outbox"])[1] == "consumer-idem",
         "SQLAlchemy": find_spec("consumer_idem.postgres.sqlalchemy") is None,
     }
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from consumer_idem.cli.audit import By, Yes, operator, said
 from consumer_idem.cli.filters import Handler, MessageId, Reason, Since, Topic, matching
 from consumer_idem.cli.options import Database, Schema, flags
 from consumer_idem.cli.store import reading, settings_of
@@ -29,8 +30,6 @@ class As(StrEnum):
 
 Ids = Annotated[list[int] | None, typer.Argument(metavar="ID…", help="The numbers of the entries.", show_default=False)]
 Everything = Annotated[bool, typer.Option("--all", help="All open entries that match the filters, instead of IDs. Shows them first.")]
-Yes = Annotated[bool, typer.Option("--yes", help="With --all: do it, instead of showing what would be done.")]
-By = Annotated[str | None, typer.Option(metavar="NAME", help="Who does it, for the audit trail. [default: you]", show_default=False)]
 
 
 def release(
@@ -69,7 +68,7 @@ def release(
         raise typer.BadParameter("One payload is for one entry: give its ID.", param_hint="--edit")
     if (edit or as_) and not note.strip():
         raise typer.BadParameter("What changes a message needs a note for the audit trail.", param_hint="--note")
-    order = Order(operator=_operator(by), note=_text(note), edited=_payload(edit), new_id=as_ is not None)
+    order = Order(operator=operator(by), note=said(note), edited=_payload(edit), new_id=as_ is not None)
     runtime = load(app).runtime(flags(database=database, schema_name=schema))
     if not asyncio.run(_release(runtime, ids or chosen, order, dry=everything and not yes)):
         raise typer.Exit(1)
@@ -101,7 +100,7 @@ def discard(
     if not why.strip():
         raise typer.BadParameter("Say why.", param_hint="--reason")
     settings = settings_of(database, schema)
-    if not asyncio.run(_discard(settings, ids or chosen, _operator(by), _text(why), dry=everything and not yes)):
+    if not asyncio.run(_discard(settings, ids or chosen, operator(by), said(why), dry=everything and not yes)):
         raise typer.Exit(1)
 
 
@@ -116,23 +115,6 @@ def _chosen(ids: list[int] | None, everything: bool, wanted: "Matching") -> "Mat
     if ids and wanted != Matching():
         raise typer.BadParameter("Filters go with --all, not with IDs.")
     return wanted
-
-
-def _operator(by: str | None) -> str:
-    import getpass
-    import os
-
-    try:
-        return _text(by or getpass.getuser())
-    except (OSError, KeyError):
-        # A container may run under a user that has no name.
-        return f"uid {os.getuid()}"
-
-
-def _text(text: str) -> str:
-    from consumer_idem.stored import stored_text
-
-    return stored_text(text)
 
 
 def _payload(file: Path | None) -> bytes | None:
@@ -167,12 +149,12 @@ async def _release(runtime: "Runtime", chosen: "list[int] | Matching", order: "O
         await runtime.close()
 
 
-async def _discard(settings: "Settings", chosen: "list[int] | Matching", operator: str, why: str, *, dry: bool) -> bool:
+async def _discard(settings: "Settings", chosen: "list[int] | Matching", who: str, why: str, *, dry: bool) -> bool:
     from consumer_idem.quarantine.table import Quarantine
 
     async with reading(settings) as connection:
         ids = await _ids(connection, settings.schema_name, chosen, "discard" if dry else None)
-        discarded = set() if dry else set(await Quarantine(settings.schema_name).discard(connection, ids, operator=operator, note=why))
+        discarded = set() if dry else set(await Quarantine(settings.schema_name).discard(connection, ids, operator=who, note=why))
     for id in () if dry else ids:
         typer.echo(f"#{id} discarded" if id in discarded else f"#{id} was not open")
     return dry or len(discarded) == len(set(ids))

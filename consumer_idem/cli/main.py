@@ -8,6 +8,7 @@ import typer
 
 from consumer_idem.cli.demo import demo
 from consumer_idem.cli.logs import masked
+from consumer_idem.cli.outbox import outbox
 from consumer_idem.cli.quarantine import quarantine
 from consumer_idem.cli.relay import relay
 from consumer_idem.cli.run import run
@@ -48,6 +49,7 @@ commands.command()(relay)
 commands.add_typer(schema, name="schema")
 commands.command()(show)
 commands.add_typer(quarantine, name="quarantine")
+commands.add_typer(outbox, name="outbox")
 commands.command()(demo)
 
 

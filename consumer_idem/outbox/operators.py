@@ -70,6 +70,10 @@ class OutboxDesk:
         (row,) = await connection.fetch(self._sql["show"], id)
         return replace(_stored(listed[0]), value=row["value"], headers=loaded_headers(row["headers"]), message_time=row["message_time"])
 
+    async def audited(self, connection: Connection, id: int) -> Sequence[Row]:
+        """Return what operators did to the record, the first act first; also once it is not in the outbox any more."""
+        return await connection.fetch(self._sql["audited"], id)
+
     async def retry(self, connection: Connection, ids: Sequence[int], *, operator: str, reason: str) -> Sequence[int]:
         """Let the relay try parked records again, in their old place in the order; return the ids of those that were parked."""
         rows = await connection.fetch(self._sql["retry"], ids, operator, reason)

@@ -23,6 +23,11 @@ COMMANDS = {
     ("quarantine", "show"): "Show an entry",
     ("quarantine", "release"): "Run the handler now",
     ("quarantine", "discard"): "Close entries for good",
+    ("outbox",): "Look at what waits to be published",
+    ("outbox", "list"): "List the records that are not published yet",
+    ("outbox", "show"): "Show a record",
+    ("outbox", "retry"): "Let the relay try parked records again",
+    ("outbox", "drop"): "Delete records without publishing them",
     ("demo",): "kill a worker half-way",
 }
 
