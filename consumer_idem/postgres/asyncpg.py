@@ -12,10 +12,15 @@ from asyncpg.pool import PoolConnectionProxy
 from consumer_idem.errors import CommitUnknown, DatabaseFailure
 from consumer_idem.ports import Connection, Fault, Row
 from consumer_idem.postgres.sqlstate import commit_is_unknown, fault_of
+from consumer_idem.sql import Queries
 
 log = logging.getLogger(__name__)
 
 _LOST = (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError)
+
+_SQL = Queries("postgres", "idem")
+_SESSION_LOCK = "advisory_lock"
+"""In the name of every function that takes a lock for the session. Those for the transaction have `xact_lock`."""
 
 _STALE_PLAN = (asyncpg.InvalidCachedStatementError, asyncpg.OutdatedSchemaCacheError)
 """A statement prepared before a schema change: asyncpg forgets it, so that the next run succeeds."""
@@ -27,7 +32,7 @@ def _fault(error: BaseException, *, closed: bool) -> Fault | None:
         return Fault.INFRASTRUCTURE
     if isinstance(error, asyncpg.PostgresError):
         return fault_of(error.sqlstate)
-    if isinstance(error, (OSError, TimeoutError)) or closed:
+    if isinstance(error, (OSError, TimeoutError, asyncpg.InternalClientError)) or closed:
         return Fault.INFRASTRUCTURE
     return None
 
@@ -40,6 +45,7 @@ class AsyncpgConnection:
         self._raw = raw
         self._commit_timeout = commit_timeout
         self.fault: Fault | None = None
+        self._holds_locks = False
 
     @property
     def raw(self) -> "PoolConnectionProxy[Any]":
@@ -55,6 +61,7 @@ class AsyncpgConnection:
 
     async def execute(self, sql: str, *args: Any) -> str:
         """Run one statement; return its command tag."""
+        self._holds_locks |= _SESSION_LOCK in sql
         try:
             return str(await self._raw.execute(sql, *args))
         except BaseException as error:
@@ -63,6 +70,7 @@ class AsyncpgConnection:
 
     async def executemany(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run one statement once per row; asyncpg sends all rows before it waits for the answer."""
+        self._holds_locks |= _SESSION_LOCK in sql
         try:
             await self._raw.executemany(sql, rows)
         except BaseException as error:
@@ -71,6 +79,7 @@ class AsyncpgConnection:
 
     async def fetch(self, sql: str, *args: Any) -> Sequence[Row]:
         """Run one statement; return its rows."""
+        self._holds_locks |= _SESSION_LOCK in sql
         try:
             rows: Sequence[Row] = await self._raw.fetch(sql, *args)
             return rows
@@ -113,6 +122,9 @@ class AsyncpgConnection:
             await self._release()
 
     def _note(self, error: BaseException) -> None:
+        # What the server says before it hangs up leaves asyncpg in the middle of an operation that never ends.
+        if isinstance(error, asyncpg.InternalClientError):
+            self._discard()
         fault = _fault(error, closed=self._closed())
         if fault is not None and (self.fault is None or fault.gravity > self.fault.gravity):
             self.fault = fault
@@ -130,13 +142,17 @@ class AsyncpgConnection:
 
     async def _release(self) -> None:
         try:
+            # Everything else that a session keeps is put back by the next one that begins on it; locks block others until then.
+            if self._holds_locks:
+                await self._raw.execute(_SQL["unlock"], timeout=self._commit_timeout)
             await self._pool.release(self._raw)
         except (asyncpg.PostgresError, *_LOST):
             log.warning("connection could not be given back and was closed")
+            self._discard()
 
 
 async def _keep_as_it_is(connection: Any) -> None:
-    """Skip asyncpg's reset round trip: all our settings are local to the transaction, which has ended."""
+    """Skip asyncpg's reset round trip: the next transaction puts back what a handler has set, in the one that begins it."""
 
 
 class AsyncpgDatabase:
@@ -193,7 +209,8 @@ class AsyncpgDatabase:
             raise _cannot_connect(error) from error
         connection = AsyncpgConnection(self._pool, raw, self._command_timeout)
         try:
-            await connection.execute(script)
+            await connection.execute(f"{_SQL['reset']}{script};{_SQL['discard']}" if self._own else script)
+            connection._holds_locks = False
         except BaseException as error:
             await connection.rollback()
             if isinstance(error, (asyncpg.PostgresError, *_LOST)):

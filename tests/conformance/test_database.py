@@ -152,7 +152,7 @@ async def test_a_connection_that_the_server_ends_is_infrastructure(database: Dat
     other = await asyncpg.connect(dsn)
     await other.execute(f"SELECT pg_terminate_backend({pid})")
     await other.close()
-    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)):
         await connection.execute("SELECT 1")
 
     assert connection.fault is Fault.INFRASTRUCTURE

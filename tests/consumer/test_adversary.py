@@ -253,3 +253,50 @@ class TestWorker:
 
             assert worker.lanes() == {PARTITION: second}
             await worker.revoked([PARTITION])
+
+
+class TestSession:
+    """What a handler leaves behind in the session must not reach the next transaction on the same connection."""
+
+    @pytest.mark.parametrize(
+        "leaves",
+        [
+            "SET search_path TO elsewhere, public",
+            "SELECT set_config('search_path', 'elsewhere, public', false)",
+            "SET ROLE nobody",
+            "CREATE TEMP TABLE payment (id text, account text, amount numeric)",
+            "SET session_replication_role = replica",
+            "SET default_transaction_isolation = 'serializable'",
+        ],
+    )
+    @pytest.mark.parametrize("committed", [True, False])
+    async def test_settings_roles_and_temporary_tables_end_with_the_transaction(self, dsn, leaves, committed):
+        async def handler(request, tx):
+            await insert(request, tx)
+            if request.payment_id == "leaves":
+                await tx._unit.connection.raw.execute(leaves)
+                if not committed:
+                    raise RetryLater(timedelta(0))
+
+        async with open_shop(dsn, handler) as shop:
+            await shop.rows("CREATE SCHEMA elsewhere")
+            await shop.rows("CREATE TABLE elsewhere.payment (LIKE payment)")
+            await shop.rows("DO $$ BEGIN CREATE ROLE nobody; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+            lane = await shop.lane()
+            await lane.process(payment(0, "leaves"))
+            outcomes = await lane.process(*(payment(offset) for offset in range(1 - (not committed), 4)))
+
+            assert outcomes == [Applied()] * len(outcomes)
+            assert {"p1", "p2", "p3"} <= set(await shop.payments())
+
+    @pytest.mark.parametrize("committed", [True, False])
+    async def test_a_lock_of_the_session_ends_with_the_transaction(self, dsn, committed):
+        async def handler(request, tx):
+            await tx.execute("SELECT pg_advisory_lock(4711)")
+            if not committed:
+                raise RetryLater(timedelta(0))
+
+        async with open_shop(dsn, handler) as shop:
+            await (await shop.lane()).process(payment(0))
+
+            assert await shop.rows("SELECT pid FROM pg_locks WHERE locktype = 'advisory'") == []
