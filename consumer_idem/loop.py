@@ -13,7 +13,7 @@ class Loop:
     """Calls `run_once` again and again until `stop()`. It returns how much it did; zero means sleep for `idle`.
 
     An exception is logged and backed off from (full jitter, at most `max_backoff`), never swallowed for ever in silence.
-    `wake()` ends a sleep early.
+    `wake()` ends a sleep early. The first call comes after `delay`.
     """
 
     def __init__(
@@ -22,11 +22,13 @@ class Loop:
         run_once: Callable[[], Awaitable[int]],
         *,
         idle: timedelta = timedelta(seconds=1),
+        delay: timedelta = timedelta(0),
         max_backoff: timedelta = timedelta(seconds=10),
     ) -> None:
         self.name = name
         self._run_once = run_once
         self._idle = idle
+        self._delay = delay
         self._max_backoff = max_backoff
         self._stopping = False
         self._wake = asyncio.Event()
@@ -43,6 +45,8 @@ class Loop:
     async def run(self) -> None:
         """Run until stopped."""
         failures = 0
+        if self._delay:
+            await self._sleep(self._delay.total_seconds())
         while not self._stopping:
             self._wake.clear()
             try:

@@ -116,7 +116,10 @@ class Publisher(Protocol):
         """
 
     async def record_limit(self, topic: str) -> int | None:
-        """Return the topic's max.message.bytes, None where it cannot be told."""
+        """Return the topic's max.message.bytes; None where it cannot be told, or does not bound what a record may take.
+
+        The limit is that of batches as they are sent: with compression it says nothing about a record.
+        """
 
     async def close(self) -> None:
         """Flush what was sent and free everything."""

@@ -27,13 +27,14 @@ from consumer_idem.inbox.table import Inbox
 from consumer_idem.inbox.topics import Topics
 from consumer_idem.loop import Loop
 from consumer_idem.message import Message, Partition
-from consumer_idem.outbox.backpressure import Backpressure
-from consumer_idem.outbox.relay import Relay
+from consumer_idem.outbox.backpressure import Backpressure, BackpressureLimits
+from consumer_idem.outbox.limits import RecordLimits
 from consumer_idem.outbox.table import Outbox
 from consumer_idem.outcome import Outcome, Retry
 from consumer_idem.ports import Database, Publisher, Subscriber
 from consumer_idem.probes import Probes
 from consumer_idem.quarantine.table import Quarantine
+from consumer_idem.relaying import Relaying
 from consumer_idem.settings import Settings
 from consumer_idem.transaction.begin import Begin
 from consumer_idem.transaction.short import short
@@ -71,6 +72,7 @@ class Runtime:
         self._processor: Processor | None = None
         self._releaser: Releaser | None = None
         self._topics: dict[str, int] = {}
+        self._limits = RecordLimits()
         self._wake_relay: Callable[[], None] = lambda: None
 
     async def open(self, *, new_scope: bool = False) -> Processor:
@@ -108,7 +110,7 @@ class Runtime:
             idle_timeout=self.settings.idle_in_transaction_timeout,
             statement_timeout=self.settings.statement_timeout,
         )
-        return Tables(self.database, begin, Inbox(name), Attempts(name), Quarantine(name), Outbox(name), name)
+        return Tables(self.database, begin, Inbox(name), Attempts(name), Quarantine(name), Outbox(name), name, self._limits)
 
     async def _register(self, *, new_scope: bool) -> list[Route]:
         name = self.settings.schema_name
@@ -188,7 +190,8 @@ class Runtime:
             await stop.wait()
 
     def _worker(self, subscriber: Subscriber, processor: Processor, first_start: FirstStart) -> Worker:
-        backpressure = Backpressure(self.database, schema=self.settings.schema_name)
+        limits = BackpressureLimits(depth=self.settings.outbox_depth_limit, age=self.settings.outbox_age_limit)
+        backpressure = Backpressure(self.database, schema=self.settings.schema_name, limits=limits)
 
         async def paused() -> bool:
             try:
@@ -211,13 +214,18 @@ class Runtime:
 
         return Worker(subscriber, make_lane, drain=self.settings.drain_timeout)
 
-    async def start_relay(self) -> "Relaying":
-        """Start to publish the outbox."""
-        publisher = self._publisher()
-        await publisher.start()
-        listener = make_listener(self.settings)
-        relay = Relay(self.database, publisher, schema=self.settings.schema_name, owner=self.owner, listener=listener)
-        return Relaying(relay, publisher)
+    async def start_relay(self) -> Relaying:
+        """Start to publish the outbox, and all that goes with it."""
+        relaying = Relaying(
+            self.database,
+            self._publisher(),
+            schema=self.settings.schema_name,
+            owner=self.owner,
+            listener=make_listener(self.settings),
+            limits=self._limits,
+        )
+        await relaying.start()
+        return relaying
 
     async def close(self) -> None:
         """Close the database connections."""
@@ -235,26 +243,6 @@ async def _surely(step: Callable[[], Awaitable[T]]) -> T:
             return await step()
         except CommitUnknown:
             log.warning("commit is unknown; the step is taken again")
-
-
-class Relaying:
-    """A relay with its task and its publisher."""
-
-    def __init__(self, relay: Relay, publisher: Publisher) -> None:
-        self._relay = relay
-        self._publisher = publisher
-        self._task = asyncio.create_task(relay.loop.run())
-
-    def wake(self) -> None:
-        """Say that there is something to publish."""
-        self._relay.wake()
-
-    async def stop(self) -> None:
-        """Finish what is being sent, hand the shards over, close the publisher."""
-        self._relay.loop.stop()
-        await self._task
-        await self._relay.close()
-        await self._publisher.close()
 
 
 def _check(settings: Settings) -> None:

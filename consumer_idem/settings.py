@@ -52,6 +52,12 @@ class Settings(BaseSettings):
     """PostgreSQL ends a transaction whose worker is silent for so long; must be below session_timeout."""
     statement_timeout: Duration = timedelta(seconds=20)
     """PostgreSQL ends a statement that takes so long, also one that its worker never finished sending; below session_timeout."""
+    outbox_depth_limit: int = Field(100_000, ge=1)
+    """Consumption pauses when so many records wait to be published, and resumes at half."""
+    outbox_age_limit: Duration = Field(timedelta(minutes=10), gt=timedelta(0))
+    """Consumption pauses when a record has waited so long to be published, and resumes at half."""
+    pool_size: int = Field(20, ge=2)
+    """The most connections of a process for its transactions: a partition needs one while it settles a batch."""
     drain_timeout: Duration = timedelta(seconds=10)
     """How long a worker that stops, or gives a partition back, may take to finish its transaction."""
     health_port: int | None = Field(None, ge=0, le=65_535)

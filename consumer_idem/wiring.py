@@ -14,7 +14,7 @@ def make_database(settings: Settings) -> Database:
     if settings.database is None:
         raise DeclarationError("No database is named. Pass --database postgresql://…, set CONSUMER_IDEM_DATABASE, or App(database=…).")
     cache = 256 if settings.prepared_statements else 0
-    return AsyncpgDatabase(settings.database.get_secret_value(), statement_cache_size=cache)
+    return AsyncpgDatabase(settings.database.get_secret_value(), max_size=settings.pool_size, statement_cache_size=cache)
 
 
 def make_listener(settings: Settings) -> Listener | None:

@@ -185,3 +185,23 @@ async def test_stop_ends_a_back_off() -> None:
 async def test_cancellation_passes_through() -> None:
     with pytest.raises(asyncio.CancelledError):
         await run(Duty(asyncio.CancelledError()))
+
+
+async def test_the_first_call_comes_after_the_delay() -> None:
+    duty = Duty(1)
+    duty.loop = Loop("duty", duty.run_once, delay=timedelta(milliseconds=50))
+    began = time.monotonic()
+    await asyncio.wait_for(duty.loop.run(), 10)
+
+    assert duty.times[0] - began >= 0.05
+
+
+async def test_stop_ends_the_delay() -> None:
+    duty = Duty(1)
+    loop = Loop("duty", duty.run_once, delay=LONG)
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(0)
+    loop.stop()
+    await asyncio.wait_for(running, 5)
+
+    assert duty.times == []

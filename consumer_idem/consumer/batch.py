@@ -22,6 +22,7 @@ from consumer_idem.inbox.attempts import Attempts
 from consumer_idem.inbox.table import Inbox, KeysVanish
 from consumer_idem.inbox.verdict import Conflict, Duplicate, Fresh, Held, Unverified, compare
 from consumer_idem.message import Message, Position
+from consumer_idem.outbox.limits import RecordLimits
 from consumer_idem.outbox.table import Outbox
 from consumer_idem.outcome import Applied, Outcome, Quarantined, Reason, Rejected, Retry, Skipped
 from consumer_idem.ports import Connection, Database, Fault
@@ -41,6 +42,7 @@ class Tables:
     quarantine: Quarantine
     outbox: Outbox
     schema: str
+    limits: RecordLimits
 
 
 @dataclass(slots=True)
@@ -72,7 +74,7 @@ class Batch:
             connection = await self.tables.begin.attempt(self.tables.database, self.attempt)
         except DatabaseFailure as error:
             return Unavailable(describe(error))
-        caller = Caller(Unit(connection, self.attempt, self.tables.schema), self.lone, self.retries)
+        caller = Caller(Unit(connection, self.attempt, self.tables.schema, self.tables.limits), self.lone, self.retries)
         try:
             result = await self._until_sealed(connection, caller, cases)
         except BaseException as error:

@@ -45,7 +45,9 @@ class AiokafkaPublisher:
         return await self._outbound.publish(records)
 
     async def record_limit(self, topic: str) -> int | None:
-        """Return the topic's max.message.bytes, None where the cluster does not tell it."""
+        """Return the topic's max.message.bytes, None where the cluster does not tell it, or batches are compressed."""
+        if self._settings.get("compression_type"):
+            return None
         try:
             async with asyncio.timeout(_ANSWER_WITHIN):
                 client = (await self._running()).client

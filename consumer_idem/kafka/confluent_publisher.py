@@ -48,7 +48,9 @@ class ConfluentPublisher:
         return await self._outbound.publish(records)
 
     async def record_limit(self, topic: str) -> int | None:
-        """Return the topic's max.message.bytes, None where the cluster does not tell it."""
+        """Return the topic's max.message.bytes, None where the cluster does not tell it, or batches are compressed."""
+        if self._settings["compression.type"] != "none":
+            return None
         if self._admin is None:
             self._admin = AdminClient(connection_settings(self._settings))
         wanted = ConfigResource(ResourceType.TOPIC, topic)

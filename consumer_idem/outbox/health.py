@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from consumer_idem.errors import CommitUnknown, DatabaseFailure
 from consumer_idem.ports import Database
 from consumer_idem.sql import Queries
 from consumer_idem.transaction.short import short
@@ -55,8 +56,12 @@ class OutboxHealth:
         self._limits = limits or HealthLimits()
 
     async def run_once(self) -> int:
-        """Log every alarm; return 0."""
-        for alarm in (await self.look()).alarms:
+        """Log every alarm; return 0. A database that does not answer is left to the relay, which says so."""
+        try:
+            alarms = (await self.look()).alarms
+        except (DatabaseFailure, CommitUnknown):
+            return 0
+        for alarm in alarms:
             log.warning("outbox alarm", extra={"alarm": alarm})
         return 0
 

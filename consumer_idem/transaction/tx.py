@@ -161,10 +161,12 @@ class Tx:
 
         `value` may be bytes, text, None (a tombstone) or anything that pydantic turns into JSON. Records of one `key` reach
         the topic in the order of their commits. The id is made from the idempotency key, the topic and the count of
-        records for that topic in this call, so that a repeated run publishes the same ids.
+        records for that topic in this call, so that a repeated run publishes the same ids. Raises RecordTooLarge where the
+        topic is known not to take it: where it is not, the relay finds out, and parks the record.
         """
         self._refuse_if_ended()
         record = self._record(topic, value, key, headers, type, id)
+        self._unit.limits.check(record)
         self._unit.records.append(record)
         return record.message_id
 

@@ -3,6 +3,7 @@
 from uuid import UUID
 
 from consumer_idem.errors import ConsumerIdemError
+from consumer_idem.outbox.limits import RecordLimits
 from consumer_idem.outbox.record import PendingRecord
 from consumer_idem.ports import Connection
 from consumer_idem.sql import Queries
@@ -16,11 +17,12 @@ class WritesNotSent(ConsumerIdemError):
 class Unit:
     """What the calls of one transaction share: the connection, the writes that wait to be sent, the records to publish."""
 
-    __slots__ = ("attempt", "connection", "flush_failed", "lock_keys_sql", "records", "savepoints", "writes")
+    __slots__ = ("attempt", "connection", "flush_failed", "limits", "lock_keys_sql", "records", "savepoints", "writes")
 
-    def __init__(self, connection: Connection, attempt: UUID, schema: str) -> None:
+    def __init__(self, connection: Connection, attempt: UUID, schema: str, limits: RecordLimits) -> None:
         self.connection = connection
         self.attempt = attempt
+        self.limits = limits
         self.flush_failed = False
         self.savepoints = 0
         self.lock_keys_sql = Queries("transaction", schema)["lock_keys"]

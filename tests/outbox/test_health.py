@@ -44,3 +44,17 @@ async def test_c12_the_transaction_that_keeps_dead_rows_is_named(
     assert report.holder is not None
     assert "nightly report" in report.holder.name
     assert any("nightly report" in alarm for alarm in report.alarms)
+
+
+async def test_transactions_of_other_databases_keep_nothing_from_being_removed(
+    database: AsyncpgDatabase, empty_dsn: str, connection: asyncpg.Connection
+) -> None:
+    other = await asyncpg.connect(empty_dsn, server_settings={"application_name": "elsewhere"})
+    transaction = other.transaction(isolation="repeatable_read")
+    await transaction.start()
+    await other.execute("SELECT count(*) FROM pg_class")
+    report = await OutboxHealth(database, limits=HealthLimits(transaction_age=timedelta(0))).look()
+    await transaction.rollback()
+    await other.close()
+
+    assert not any("keeps dead rows" in alarm for alarm in report.alarms)

@@ -228,3 +228,26 @@ async def test_the_outbox_comes_out_on_another_topic(stage: Stage, topic, client
 
     assert len({dict(message.headers())["ce_id"] for message in seen}) == 30
     assert sorted(message.value() for message in seen) == sorted(f'{{"payment_id":"{id}"}}'.encode() for id in ids(30))
+
+
+async def test_consumption_pauses_at_the_limit_that_is_set_and_resumes(stage: Stage):
+    stage.produce(payments(40))
+    worker = await stage.worker(CONSUMER_IDEM_OUTBOX_DEPTH_LIMIT="30")
+    await worker.line("consumption pauses.*depth.*30")
+    await stage.rows("DELETE FROM idem.outbox")
+    await worker.line("consumption resumes")
+    stage.produce(payments(20, 40))
+    await stage.until_consumed(60)
+
+    assert await stage.effects() == ids(60)
+
+
+async def test_a_worker_opens_no_more_connections_than_are_set(stage: Stage):
+    stage.produce(payments(400))
+    await stage.worker(CONSUMER_IDEM_POOL_SIZE="2", CONSUMER_IDEM_BATCH_SIZE="5", HANDLER="awaiting")
+    most = 0
+    while await stage.effects() != ids(400):
+        (now,) = await stage.rows("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+        most = max(most, now)
+
+    assert most == 2

@@ -4,8 +4,11 @@ WITH holder AS (
            greatest(age(backend_xmin), age(backend_xid)) AS age, extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds
     FROM pg_stat_activity
     WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND xact_start IS NOT NULL AND pid <> pg_backend_pid()
+      -- Transactions of other databases hold nothing back here, nor does the cleaning itself.
+      AND datname = current_database() AND backend_type <> 'autovacuum worker'
     UNION ALL
     SELECT 'prepared transaction', gid, age(transaction), extract(epoch FROM clock_timestamp() - prepared)::float8 FROM pg_prepared_xacts
+    WHERE database = current_database()
     UNION ALL
     SELECT 'replication slot', slot_name, greatest(age(xmin), age(catalog_xmin)), NULL
     FROM pg_replication_slots WHERE xmin IS NOT NULL
