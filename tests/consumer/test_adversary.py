@@ -6,6 +6,8 @@ from datetime import timedelta
 
 import pytest
 
+from consumer_idem.consumer.reread import Order
+from consumer_idem.consumer.result import InDoubt
 from consumer_idem.consumer.worker import Worker
 from consumer_idem.errors import KafkaUnavailable, RetryLater, Unreadable
 from consumer_idem.outcome import Applied, Quarantined, Retry, Skipped
@@ -88,6 +90,24 @@ async def test_an_unknown_commit_of_a_marked_run_is_remembered_also_if_its_mark_
         assert fired == ["p0"]
 
 
+async def nothing():
+    pass
+
+
+async def one_by_one(shop, meanwhile=nothing):
+    """Let the messages of a commit that is unknown run again one by one, after something else has happened."""
+    processor = await shop.app.runtime().open()
+    follow = processor._follow
+
+    async def alone(course, chunk, result):
+        if isinstance(result, InDoubt):
+            course.plan.one_by_one(len(chunk))
+            await meanwhile()
+        return await follow(course, chunk, result)
+
+    processor._follow = alone
+
+
 class TestDoubt:
     """A commit that is unknown while its messages run again in other batches."""
 
@@ -102,19 +122,38 @@ class TestDoubt:
         async with proxy, open_shop(address, handler) as shop:
             shop.dsn = dsn
             lane = await shop.lane()
-            follow = (await shop.app.runtime().open())._follow
-
-            async def one_by_one(course, chunk, result):
-                course.plan.one_by_one(len(chunk))
-                return await follow(course, chunk, result)
-
-            (await shop.app.runtime().open())._follow = one_by_one
+            await one_by_one(shop)
             trigger.arm()
             outcomes = await lane.process(payment(0, "a"), payment(1, "b"), payment(2, "a"))
 
             assert outcomes == [Applied(), Applied(), Skipped()]
             assert fired == ["a", "b"]
             assert await shop.rows('SELECT "offset" FROM idem.duplicate') == [2]
+
+    async def test_a_release_in_between_does_not_disprove_it(self, dsn):
+        fired, fails, trigger = [], [1], LostCommit("answer")
+        proxy, address = through(dsn, trigger)
+
+        async def handler(request, tx):
+            tx.after_commit(fired.append, request.payment_id)
+            if request.payment_id == "bad" and fails:
+                raise ValueError
+            await insert(request, tx)
+
+        async with proxy, open_shop(address, handler) as shop:
+            shop.dsn = dsn
+            lane = await shop.lane()
+
+            async def release():
+                fails.clear()
+                await (await shop.app.runtime().releaser()).release(1, Order(operator="anna"))
+
+            await one_by_one(shop, release)
+            trigger.arm()
+            await lane.process(payment(0, "bad"), payment(1, "b"))
+
+            assert sorted(fired) == ["b", "bad"]
+            assert await shop.payments() == ["b", "bad"]
 
     async def test_the_same_delivery_twice_in_one_call_keeps_both_outcomes(self, dsn):
         trigger = LostCommit("answer")
