@@ -40,9 +40,7 @@ def parse(text: str) -> dict[str, _Failpoint]:
         match = _SPEC.fullmatch(part)
         if match is None or match["action"] not in _ACTIONS:
             raise ConsumerIdemError(f"Failpoint {part!r} is not NAME=ACTION[:SECONDS][@N[+]]; actions: {', '.join(_ACTIONS)}.")
-        points[match["name"]] = _Failpoint(
-            match["action"], float(match["seconds"] or 0), int(match["at"] or 0), match["on"] == "+"
-        )
+        points[match["name"]] = _Failpoint(match["action"], float(match["seconds"] or 0), int(match["at"] or 0), match["on"] == "+")
     return points
 
 
