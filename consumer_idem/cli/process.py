@@ -23,4 +23,5 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         import uvloop
     except ImportError:
         return None
-    return uvloop.new_event_loop
+    made: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return made
