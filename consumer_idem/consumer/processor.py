@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _ALONE_AFTER = 2
 """So many infrastructure errors in a row, and the batch runs one message per transaction."""
 _PATIENCE = timedelta(minutes=10)
-"""So long may one message alone fail with infrastructure errors, while others commit, before that is its own fault."""
+"""So long may one message alone fail with infrastructure errors before that is its own fault: if the database takes the count of it."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,6 @@ class Processor:
         self._routes = routes
         self._group = group
         self._on_records = on_records
-        self._last_commit = 0.0
         self._marked: set[Position] = set()
 
     async def process(self, course: Course, messages: Sequence[Message]) -> list[Outcome]:
@@ -117,7 +116,7 @@ class Processor:
         """Return what is settled, or change the plan for the next transaction."""
         match result:
             case Settled(outcomes):
-                course.unavailable, self._last_commit = 0, time.monotonic()
+                course.unavailable = 0
                 self._advance(course, chunk, outcomes)
                 return outcomes
             case Blamed(index, error, retry, _):
@@ -187,9 +186,9 @@ class Processor:
         log.warning("database unavailable, trying again", extra={"error": error, "failures": course.unavailable})
         if course.unavailable >= _ALONE_AFTER:
             course.plan.one_by_one(len(chunk))
-        patience_over = now - course.unavailable_since > _PATIENCE.total_seconds() and self._last_commit > course.unavailable_since
-        if patience_over and len(chunk) == 1:
-            return await self._count(course, chunk[0], error, final=False)
+        if len(chunk) == 1 and now - course.unavailable_since > _PATIENCE.total_seconds():
+            with contextlib.suppress(DatabaseFailure, CommitUnknown):
+                return await self._count(course, chunk[0], error, final=False)
         await end_silent(self._tables.database, self._tables.schema, self._tables.begin.statement_timeout)
         delay = random.uniform(0, min(10.0, 0.05 * 2 ** min(course.unavailable, 10)))
         with contextlib.suppress(TimeoutError):

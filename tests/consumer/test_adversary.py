@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from consumer_idem.consumer import processor
 from consumer_idem.consumer.reread import Order
 from consumer_idem.consumer.result import InDoubt
 from consumer_idem.consumer.worker import Worker
@@ -186,6 +187,22 @@ class TestDoubt:
 async def taken_over_and_back(shop):
     """Another worker has had the partition between two assignments of ours."""
     await shop.rows("UPDATE idem.progress SET epoch = epoch + 1, owner = gen_random_uuid()")
+
+
+async def test_a_message_whose_run_always_costs_the_connection_does_not_wedge_the_only_partition(dsn, monkeypatch):
+    """There is no other lane whose commits could show that it is this message, and not the database."""
+    monkeypatch.setattr(processor, "_PATIENCE", timedelta(seconds=0.1))
+
+    async def handler(request, tx):
+        await insert(request, tx)
+        if request.payment_id == "bad":
+            await tx.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    async with open_shop(dsn, handler) as shop, asyncio.timeout(30):
+        outcomes = await (await shop.lane()).process(payment(0, "a"), payment(1, "bad"), payment(2, "c"))
+
+        assert [type(outcome) for outcome in outcomes] == [Applied, Quarantined, Applied]
+        assert await shop.payments() == ["a", "c"]
 
 
 class TestLane:
