@@ -105,6 +105,10 @@ class KafkaRefused(ConsumerIdemError):
     """Kafka does not let this client do that. Check its credentials and the ACLs of the topic and the group."""
 
 
+class CodecMissing(ConsumerIdemError):
+    """aiokafka lacks the library that decompresses this topic. Run `pip install 'consumer-idem[aiokafka]'`; nothing was skipped."""
+
+
 class Unreadable(ConsumerIdemError):
     """What lies in Kafka from `offset` up to `next_offset` cannot be read. Keep `raw` as evidence and seek to `next_offset`."""
 

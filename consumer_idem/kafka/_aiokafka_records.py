@@ -12,7 +12,7 @@ from typing import NamedTuple
 from aiokafka import codec
 from aiokafka.record.util import calc_crc32c
 
-from consumer_idem.errors import Unreadable
+from consumer_idem.errors import CodecMissing, Unreadable
 from consumer_idem.kafka._held import instant
 from consumer_idem.message import Header, Message, Partition
 
@@ -21,6 +21,7 @@ _CRC_FROM = 21
 _MAGIC = 2
 _HEAD = Struct(">qiibIhiqqqhii")
 _CODEC, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
+_LIBRARIES: Mapping[int, Callable[[], bool]] = {2: codec.has_snappy, 3: codec.has_lz4, 4: codec.has_zstd}
 _DECODERS: Mapping[int, Callable[[bytes], bytes]] = {
     0: bytes,
     1: codec.gzip_decode,
@@ -51,6 +52,7 @@ class _Batch(NamedTuple):
 def read(partition: Partition, data: bytes, offset: int, limit: int, aborted: Collection[int] = ()) -> tuple[list[Message], int]:
     """Return up to `limit` messages of `data` from `offset` on, and where to go on; raise Unreadable if the first cannot be read.
 
+    Raises CodecMissing if it could be read on a machine with the right library.
     Batches of the producer ids in `aborted` are skipped; so only the first batch of several transactions is sure to be
     judged rightly, and nothing behind it is read.
     """
@@ -96,8 +98,11 @@ def _messages(partition: Partition, batch: _Batch, offset: int) -> Iterator[Mess
     error = _broken(batch)
     if error is not None:
         raise Unreadable(partition, start, batch.next_offset, error=error, raw=batch.raw)
+    number = batch.attributes & _CODEC
+    if number in _LIBRARIES and not _LIBRARIES[number]():
+        raise CodecMissing
     try:
-        body = _Reader(_DECODERS[batch.attributes & _CODEC](batch.raw[_HEAD.size :]))
+        body = _Reader(_DECODERS[number](batch.raw[_HEAD.size :]))
         records = [body.record() for _ in range(batch.size)]
     # Decompressors raise what they like; whatever it is, nothing of this batch can be told apart.
     except Exception as fault:

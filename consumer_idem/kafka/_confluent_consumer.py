@@ -177,9 +177,11 @@ class ConsumerThread:
         if first is None:
             return
         stirred: set[Stream] = set()
+        streams: Mapping[Any, Stream] = self._streams
         # poll() returns with the first message, consume() only with the last.
         for record in (first, *self._consumer.consume(1 if self._resting else _BATCH, 0)):
-            stream = self._streams.get(Partition(record.topic() or "", record.partition() or 0))
+            # A plain tuple finds what a Partition does, and costs less.
+            stream = streams.get((record.topic(), record.partition()))
             error = record.error()
             if error is not None:
                 self._take_error(stream, error)

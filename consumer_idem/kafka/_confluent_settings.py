@@ -10,7 +10,7 @@ _BATCH_BYTES = 1_000_000
 _ANY_SIZE = 1_000_000_000
 _LINGER_MS = 60_000
 
-_ALIASES = {
+ALIASES = {
     "metadata.broker.list": "bootstrap.servers",
     "request.required.acks": "acks",
     "max.in.flight": "max.in.flight.requests.per.connection",
@@ -124,4 +124,4 @@ def connection_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _canonical(options: Mapping[str, Any]) -> dict[str, Any]:
     nested = options.get("default.topic.config", {})
     flat = {**nested, **{name: value for name, value in options.items() if name != "default.topic.config"}}
-    return {_ALIASES.get(name, name): value for name, value in flat.items()}
+    return {ALIASES.get(name, name): value for name, value in flat.items()}

@@ -34,7 +34,7 @@ class Stream(Held):
     The thread owns `expected` and `paused`, and gives the buffer up for a new one at every seek; the loop only takes from it.
     """
 
-    __slots__ = ("_added", "_buffer", "_taken", "expected", "paused")
+    __slots__ = ("_added", "_broken", "_buffer", "_taken", "expected", "paused")
 
     def __init__(self, partition: Partition) -> None:
         super().__init__(partition)
@@ -52,6 +52,7 @@ class Stream(Held):
         self.expected = offset
         self._buffer: deque[_Entry] = deque()
         self._added = self._taken = 0
+        self._broken = False
 
     def add(self, record: Record) -> bool:
         """Keep a record; return False for one that nobody waits for, or that has been here before. Called by the thread.
@@ -59,7 +60,8 @@ class Stream(Held):
         Behind an error nothing is kept: once librdkafka has failed to parse a batch, it may go on anywhere.
         """
         offset = record.offset()
-        if self.expected is None or offset is None or offset < self.expected or self._broken():
+        expected = self.expected
+        if expected is None or offset is None or offset < expected or self._broken:
             return False
         self.expected = offset + 1
         self._added += len(record)
@@ -68,32 +70,30 @@ class Stream(Held):
 
     def break_off(self, fault: ConsumerIdemError | str) -> bool:
         """Keep an error in its place among the records. Called by the thread."""
-        if self.expected is None or self._broken():
+        if self.expected is None or self._broken:
             return False
         self._buffer.append(Damage(self.expected, fault) if isinstance(fault, str) else fault)
+        self._broken = True
         return True
 
     @property
     def hungry(self) -> bool:
         """Whether somebody may soon wait for more."""
-        return self.expected is not None and len(self._buffer) < _HUNGRY and self._bytes < _FULL_BYTES and not self._broken()
+        return self.expected is not None and len(self._buffer) < _HUNGRY and self._bytes < _FULL_BYTES and not self._broken
 
     @property
     def full(self) -> bool:
         """Whether no more is to be kept; so it is behind an error, until somebody seeks."""
-        return len(self._buffer) >= _FULL or self._bytes >= _FULL_BYTES or self._broken()
+        return len(self._buffer) >= _FULL or self._bytes >= _FULL_BYTES or self._broken
 
     @property
     def drained(self) -> bool:
         """Whether there is room for as much again as is kept."""
-        return len(self._buffer) <= _FULL // 2 and self._bytes <= _FULL_BYTES // 2 and not self._broken()
+        return len(self._buffer) <= _FULL // 2 and self._bytes <= _FULL_BYTES // 2 and not self._broken
 
     @property
     def _bytes(self) -> int:
         return self._added - self._taken
-
-    def _broken(self) -> bool:
-        return bool(self._buffer) and not isinstance(self._buffer[-1], Record)
 
     @property
     def empty(self) -> bool:
