@@ -1,5 +1,6 @@
 """The relay's side of the outbox table: read what is to be published, forget what was, park what never can be."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
@@ -55,12 +56,17 @@ class Backlog:
         self._schema = schema
         self._owner = owner
         self._sql = Queries("outbox", schema)
+        self._ending: asyncio.Future[None] | None = None
 
     async def read(self, wanted: Wanted) -> Page:
         """Return the next records; from the start of the table if operators have changed something since."""
-        async with short(self._database, self._schema, script=self._sql["begin_read"]) as connection:
-            above, change, shards, without, known, records, size = wanted
+        above, change, shards, without, known, records, size = wanted
+        connection = await self._database.begin(self._sql["begin_read"])
+        try:
             rows = await connection.fetch(self._sql["read"], above, change, shards, without, _array(known), records, size)
+        finally:
+            # Nothing was written, so that nothing need wait for the end: a record is on its way a round trip earlier.
+            self._ending = asyncio.ensure_future(connection.rollback())
         return Page([entry_of(row) for row in rows if row["id"] is not None], rows[0]["change"])
 
     async def settle(self, landed: Sequence[Entry], unfit: Sequence[Unfit], epochs: Epochs) -> None:

@@ -28,7 +28,7 @@ class Flights:
         """Send whatever may go."""
         for lane in self._window.take_off(time.monotonic()):
             task = self._tasks[lane] = asyncio.ensure_future(self._publish(lane.flight))
-            task.add_done_callback(lambda _: self._answered())
+            task.add_done_callback(self._ended)
 
     def land(self) -> Iterator[tuple[str, Landing]]:
         """Take the answers that have come; yield each topic with what became of its records."""
@@ -46,6 +46,12 @@ class Flights:
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
+
+    def _ended(self, task: "asyncio.Task[Sequence[Delivery]]") -> None:
+        if not task.cancelled():
+            # `land` tells of it; after the end of a relay nobody does.
+            task.exception()
+        self._answered()
 
     async def _publish(self, entries: Sequence[Entry]) -> Sequence[Delivery]:
         await reached("relay.before_publish")

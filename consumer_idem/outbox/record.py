@@ -28,8 +28,13 @@ def uuid7() -> UUID:
 
 def record_id(key_hash: UUID, generation: int, topic: str, ordinal: int) -> UUID:
     """Return the id of a handler's `ordinal`-th record for `topic`: the same in every run of the same message."""
+    return uuid5(key_hash, _record_name(generation, topic, ordinal))
+
+
+@lru_cache(1024)
+def _record_name(generation: int, topic: str, ordinal: int) -> bytes:
     # The numbers come first and hold no slash, so that no topic can imitate another record's name.
-    return uuid5(key_hash, f"record/{generation}/{ordinal}/{topic}")
+    return f"record/{generation}/{ordinal}/{topic}".encode()
 
 
 class _Columns(NamedTuple):

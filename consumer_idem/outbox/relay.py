@@ -16,7 +16,7 @@ from consumer_idem import telemetry
 from consumer_idem.errors import CommitUnknown, DatabaseFailure
 from consumer_idem.failpoint import reached
 from consumer_idem.loop import Loop
-from consumer_idem.outbox.backlog import Backlog, Page
+from consumer_idem.outbox.backlog import Backlog
 from consumer_idem.outbox.ear import Ear
 from consumer_idem.outbox.entry import Entry, Unfit
 from consumer_idem.outbox.flights import Flights
@@ -71,6 +71,8 @@ class Relay:
         self._reader = Reader(self._backlog, self._window, self._nap, settings.limits, (settings.poll, settings.rest, settings.full_look))
         self._flights = Flights(publisher, self._window, self.loop.wake)
         self._serving: frozenset[int] = frozenset()
+        self._settling: asyncio.Task[tuple[Sequence[Entry], Sequence[Unfit]]] | None = None
+        self._held: set[str] = set()
         self._holds: dict[str, str] = {}
         self._flowing: set[str] = set()
         self._turning = asyncio.Lock()
@@ -111,7 +113,9 @@ class Relay:
 
     async def _hand_over(self) -> None:
         try:
-            await self._write_down(self._window.landed, self._window.unfit)
+            if self._settling is not None:
+                self._window.forget(*await self._settling)
+            await self._write_down()
             await self._lease.retire()
         except (DatabaseFailure, CommitUnknown) as error:
             log.warning("shards could not be handed over; they are free when the lease ends", extra={"error": str(error)})
@@ -122,8 +126,9 @@ class Relay:
         await self._keep_shards()
         self._land()
         self._send()
-        done = await self._settle_and_read()
-        self._send()
+        done = self._settle()
+        if self._serving and not self._reader.due_in(time.monotonic()):
+            await self._read()
         await self._reader.watch()
         self._set_timer(self._next_turn_in())
         return done
@@ -155,6 +160,7 @@ class Relay:
                 self._hold(topic, landing.topic_error)
             elif landing.acknowledged and self._window.flows(topic):
                 log.info("topic takes records again", extra={"topic": topic})
+                self._held.discard(topic)
                 self._holds.pop(topic, None)
                 self._flowing.add(topic)
             if landing.failed:
@@ -167,29 +173,30 @@ class Relay:
         if self._lease.trusted:
             self._flights.take_off()
 
-    async def _settle_and_read(self) -> int:
-        landed, unfit = self._window.landed, self._window.unfit
-        reading = bool(self._serving) and not self._reader.due_in(time.monotonic())
-        results = await asyncio.gather(
-            self._write_down(landed, unfit),
-            self._reader.read(self._serving) if reading else _nothing(),
-            return_exceptions=True,
-        )
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-            if isinstance(result, Page):
-                await self._take_in(result)
-        # Only now: what was read meanwhile may stand behind a record that was being parked.
-        self._window.forget(landed, unfit)
-        return len(landed)
+    def _settle(self) -> int:
+        """Take note of what has been written down, and begin to write down what has landed since; return how many are deleted."""
+        done = 0
+        if self._settling is not None:
+            if not self._settling.done():
+                return 0
+            settling, self._settling = self._settling, None
+            landed, unfit = settling.result()
+            # Never between a read and its admission: what is read may stand behind a record that was being parked.
+            self._window.forget(landed, unfit)
+            done = len(landed)
+        if self._window.landed or self._window.unfit or self._holds or self._flowing:
+            self._settling = asyncio.ensure_future(self._write_down())
+            self._settling.add_done_callback(self._written_down)
+        return done
 
-    async def _take_in(self, page: Page) -> None:
-        found = self._reader.admit(page)
+    async def _read(self) -> None:
+        found = self._reader.admit(await self._reader.read(self._serving))
+        self._send()
         await self._nap.found(found or bool(self._window), time.monotonic(), can_hear=self._ear.hears)
         self._reader.pause(found)
 
-    async def _write_down(self, landed: Sequence[Entry], unfit: Sequence[Unfit]) -> None:
+    async def _write_down(self) -> tuple[Sequence[Entry], Sequence[Unfit]]:
+        landed, unfit = self._window.landed, self._window.unfit
         if landed or unfit:
             await self._backlog.settle(landed, unfit, self._lease.epochs)
             await reached("relay.after_settle")
@@ -197,19 +204,30 @@ class Relay:
             log.error("record parked", extra=_described(refused))
             telemetry.outbox("parked", 1, refused.entry.record.topic)
         if self._holds:
-            await self._backlog.hold(self._holds)
-            self._holds = {}
+            held = dict(self._holds)
+            await self._backlog.hold(held)
+            self._holds = {topic: error for topic, error in self._holds.items() if topic not in held}
         if self._flowing:
-            await self._backlog.unhold(sorted(self._flowing))
-            self._flowing = set()
+            flowing = set(self._flowing)
+            await self._backlog.unhold(sorted(flowing))
+            self._flowing -= flowing
+        return landed, unfit
 
     def _hold(self, topic: str, error: str) -> None:
-        log.error("topic held", extra={"topic": topic, "error": error})
+        if topic not in self._held:
+            log.error("topic held", extra={"topic": topic, "error": error})
+        self._held.add(topic)
         telemetry.outbox("held", 1, topic)
         self._holds[topic] = error
         self._flowing.discard(topic)
 
     # What comes from outside the turns
+
+    def _written_down(self, task: "asyncio.Task[object]") -> None:
+        if not task.cancelled():
+            # The next turn raises it; without one, nobody is to miss it.
+            task.exception()
+        self.loop.wake()
 
     def _hear_of_shards(self) -> None:
         self._lease.hurry()
@@ -230,10 +248,6 @@ class Relay:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if delay is None else asyncio.get_running_loop().call_later(delay, self.loop.wake)
-
-
-async def _nothing() -> None:
-    return None
 
 
 def _described(refused: Unfit) -> dict[str, object]:

@@ -36,6 +36,6 @@ async def transaction(database: AsyncpgDatabase) -> AsyncIterator[Connection]:
 
 
 @pytest.fixture
-async def scene(dsn: str, kafka: str, connection: asyncpg.Connection) -> Scene:
-    """A database, a broker and no relay yet."""
-    return Scene(dsn, kafka, connection)
+async def scene(request: pytest.FixtureRequest, dsn: str, kafka: str, connection: asyncpg.Connection) -> Scene:
+    """A database, a broker and no relay yet; its parameter is the relay's client."""
+    return Scene(dsn, kafka, connection, getattr(request, "param", "confluent"))

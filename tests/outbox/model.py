@@ -128,11 +128,11 @@ class ModelConnection:
 
     async def fetch(self, sql: str, *args: Any) -> Sequence[Mapping[str, Any]]:
         await self._world.step(self._actor)
-        if self._world.chance(0.01):
+        if self._world.chance(0.004):
             raise DatabaseFailure("request lost")
         rows = self._statements[sql](*args)
         await self._world.step(self._actor)
-        if self._world.chance(0.01):
+        if self._world.chance(0.004):
             raise DatabaseFailure("answer lost")
         return rows or ()
 
@@ -328,7 +328,7 @@ class Simulation:
     async def run(self) -> None:
         """Run until everything is written, then in peace until everything is published."""
         world = self.world
-        writers = [self._start(f"writer {number}", writer(world, f"writer {number}", 6)) for number in range(3)]
+        writers = [self._start(f"writer {number}", writer(world, f"writer {number}", 15)) for number in range(3)]
         self._start("operator", operator(world))
         for _ in range(world.random.randint(1, 3)):
             self._bear_relay()
@@ -373,7 +373,10 @@ class Simulation:
         self._break_something()
         ready = [name for name, futures in world.waiting.items() if futures and world.frozen.get(name, 0.0) <= world.now]
         if ready:
-            futures = world.waiting[world.random.choice(ready)]
+            # A relay's turn has many steps: it gets more of them, so that it reads often while transactions are open.
+            weights = [4 if name.startswith("relay") else 1 for name in ready]
+            (name,) = world.random.choices(ready, weights)
+            futures = world.waiting[name]
             future = futures.pop(world.random.randrange(len(futures)))
             if not future.done():
                 future.set_result(None)

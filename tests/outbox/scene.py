@@ -11,6 +11,7 @@ from typing import Any
 import aiokafka
 import asyncpg
 
+from consumer_idem.kafka.aiokafka_publisher import AiokafkaPublisher
 from consumer_idem.kafka.confluent_publisher import ConfluentPublisher
 from consumer_idem.message import Header
 from consumer_idem.outbox.lane import Backoff
@@ -18,6 +19,7 @@ from consumer_idem.outbox.record import PendingRecord
 from consumer_idem.outbox.relay import Relay, RelaySettings
 from consumer_idem.outbox.table import Outbox
 from consumer_idem.outbox.window import Limits
+from consumer_idem.ports import Publisher
 from consumer_idem.postgres.asyncpg import AsyncpgDatabase
 from consumer_idem.postgres.listen import AsyncpgListener
 from consumer_idem.testing.waiting import eventually
@@ -88,6 +90,7 @@ class Scene:
     dsn: str
     bootstrap: str
     connection: asyncpg.Connection
+    client: str = "confluent"
     outbox: Outbox = field(default_factory=Outbox)
 
     async def add(self, *records: PendingRecord) -> None:
@@ -125,7 +128,7 @@ class Scene:
     ) -> AsyncIterator[Relay]:
         """Run a relay with connections of its own, and close it in order."""
         database = AsyncpgDatabase(dsn or self.dsn, max_size=4)
-        publisher = ConfluentPublisher(bootstrap or self.bootstrap, options={"reconnect.backoff.max.ms": 500})
+        publisher = self._publisher(bootstrap or self.bootstrap)
         await publisher.start()
         listener = AsyncpgListener(listen_at or dsn or self.dsn) if listen else None
         relay = Relay(database, publisher, listener=listener, settings=settings)
@@ -137,3 +140,8 @@ class Scene:
             await running
             await publisher.close()
             await database.close()
+
+    def _publisher(self, bootstrap: str) -> Publisher:
+        if self.client == "aiokafka":
+            return AiokafkaPublisher(bootstrap)
+        return ConfluentPublisher(bootstrap, options={"reconnect.backoff.max.ms": 500})

@@ -99,6 +99,7 @@ async def test_c2_the_order_is_that_of_the_locks_and_not_of_the_transaction_ids(
     assert await scene.values(name) == [1, 2]
 
 
+@pytest.mark.parametrize("scene", ["confluent", "aiokafka"], indirect=True)
 async def test_c4_three_relays_under_load_keep_the_order_and_send_nothing_twice(scene: Scene, topic: MakeTopic) -> None:
     name = topic(4)
     async with scene.relay() as one, scene.relay() as two, scene.relay() as three:
@@ -115,11 +116,12 @@ async def test_c4_three_relays_under_load_keep_the_order_and_send_nothing_twice(
     assert all(numbers == sorted(numbers) for numbers in first_occurrences(messages).values())
 
 
+@pytest.mark.parametrize("scene", ["confluent", "aiokafka"], indirect=True)
 async def test_c9_a_record_that_became_too_large_blocks_its_key_and_goes_on_in_its_place_once_the_topic_takes_it(
     scene: Scene, topic: MakeTopic, database: AsyncpgDatabase, kafka_admin: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = topic(1, {"max.message.bytes": "2000"})
-    large = replace(record(name, 2), value=b" " * 5000 + b"2")
+    large = record(name, 2)._replace(value=b" " * 5000 + b"2")
     async with scene.relay():
         await scene.add(record(name, 1), large, record(name, 3), record(name, 4, key="free"), record(name, 5, key=None))
         await scene.drained(left=2)
@@ -138,7 +140,7 @@ async def test_c9_a_record_that_became_too_large_blocks_its_key_and_goes_on_in_i
 async def test_c9_a_record_without_a_key_blocks_nothing(scene: Scene, topic: MakeTopic, database: AsyncpgDatabase) -> None:
     name = topic(1, {"max.message.bytes": "2000"})
     async with scene.relay():
-        await scene.add(replace(record(name, 1, key=None), value=b" " * 5000), record(name, 2, key=None), record(name, 3, key=None))
+        await scene.add(record(name, 1, key=None)._replace(value=b" " * 5000), record(name, 2, key=None), record(name, 3, key=None))
         await scene.drained(left=1)
 
     assert {2, 3} == set(await scene.values(name))
@@ -148,7 +150,7 @@ async def test_c9_a_record_without_a_key_blocks_nothing(scene: Scene, topic: Mak
 async def test_c9_dropping_the_parked_record_frees_its_key(scene: Scene, topic: MakeTopic, database: AsyncpgDatabase) -> None:
     name = topic(1, {"max.message.bytes": "2000"})
     async with scene.relay(settings=RARELY):
-        await scene.add(replace(record(name, 1), value=b" " * 5000), record(name, 2))
+        await scene.add(record(name, 1)._replace(value=b" " * 5000), record(name, 2))
         await eventually(lambda: _has(database, [Status.PARKED, Status.BLOCKED]))
         async with short(database, "idem") as connection:
             (parked,) = await desk.list(connection, status=Status.PARKED)
@@ -168,6 +170,7 @@ async def test_c9_a_row_whose_headers_cannot_be_decoded_is_parked(scene: Scene, 
     assert await scene.values(name) == [3]
 
 
+@pytest.mark.parametrize("scene", ["confluent", "aiokafka"], indirect=True)
 async def test_c10_a_missing_topic_holds_its_own_records_only_until_it_is_there(
     scene: Scene, topic: MakeTopic, database: AsyncpgDatabase, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,7 +217,7 @@ async def test_c12_an_old_reader_does_not_make_the_relay_wade_through_dead_rows(
     await snapshot.rollback()
 
     # A read that started at the beginning would look at every dead row, which the snapshot keeps from being removed.
-    assert min(starts) >= 9000
+    assert min(starts) >= 5000
 
 
 async def test_c13_a_listener_that_is_cut_costs_a_poll_and_nothing_else(scene: Scene, topic: MakeTopic) -> None:
@@ -296,7 +299,7 @@ async def test_c15_a_handler_that_runs_again_after_a_failover_publishes_the_same
 
 async def test_c20_one_parked_key_does_not_delay_the_64_others(scene: Scene, topic: MakeTopic, database: AsyncpgDatabase) -> None:
     name = topic(1, {"max.message.bytes": "2000"})
-    poison = replace(record(name, 1, key="poison"), value=b" " * 5000)
+    poison = record(name, 1, key="poison")._replace(value=b" " * 5000)
     async with scene.relay():
         await scene.add(poison, *(record(name, number, key=f"k{number}") for number in range(64)))
         await scene.drained(left=1)

@@ -14,12 +14,12 @@ from consumer_idem.ports import Delivery
 from tests.outbox.model import ModelConnection, World, complaints, ids_of, schedule
 
 SCHEDULES = 100
-"""In one block, and at most until a planted bug must be seen."""
+"""In all, and at most until a planted bug must be seen."""
 
 
 @pytest.mark.parametrize("block", range(2))
 async def test_no_schedule_loses_a_record_or_turns_the_order_of_a_key(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in range(block * SCHEDULES, (block + 1) * SCHEDULES):
+    for seed in range(block * SCHEDULES // 2, (block + 1) * SCHEDULES // 2):
         world = await schedule(seed, monkeypatch)
 
         assert complaints(world) == [], f"seed {seed}"

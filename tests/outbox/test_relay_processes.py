@@ -92,6 +92,7 @@ async def test_c6_a_relay_killed_around_the_acknowledgement_loses_nothing(
     assert twice > 0 or failpoint != "relay.after_ack=kill@2"
 
 
+@pytest.mark.parametrize("scene", ["confluent", "aiokafka"], indirect=True)
 async def test_c7_lost_answers_of_the_broker_neither_lose_nor_reorder(scene: Scene, topic: MakeTopic, proxied: Any) -> None:
     name = topic(3)
     lost = LostKafka(KafkaApi.PRODUCE)
@@ -107,6 +108,7 @@ async def test_c7_lost_answers_of_the_broker_neither_lose_nor_reorder(scene: Sce
     assert await _in_order(scene, name, 3000) == 0
 
 
+@pytest.mark.parametrize("scene", ["confluent", "aiokafka"], indirect=True)
 async def test_c8_resets_and_latency_neither_lose_nor_reorder(scene: Scene, topic: MakeTopic, proxied: Any) -> None:
     name = topic(3)
     async with TcpProxy(proxied.proxied_address, port=proxied.proxy_port) as proxy:
