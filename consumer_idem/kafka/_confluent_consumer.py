@@ -29,6 +29,8 @@ _NUDGE = 0.001
 _BATCH = 500
 
 _UNREADABLE = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED, KafkaError.INVALID_MSG})
+# An error among the messages does not say of itself that it is fatal.
+_FATAL = frozenset({KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID})
 
 
 class Group(Protocol):
@@ -52,6 +54,7 @@ class ConsumerThread:
         self._streams: dict[Partition, Stream] = {}
         self._closing = False
         self._resting = False
+        self._fatal = False
         self._telling = False
         self._commits = Commits(self._loop)
         self.failure: ConsumerIdemError | None = None
@@ -111,6 +114,7 @@ class ConsumerThread:
                 self._serve(self._rest())
                 self._balance()
                 self._fetch()
+                self._end_if_fatal()
             # Nobody else polls: the member would be thrown out of its group without a word.
             except Exception:
                 log.exception("the consumer's thread goes on after an error")
@@ -199,7 +203,8 @@ class ConsumerThread:
             stream.break_off(fault)
         else:
             log.warning("the consumer reported an error", extra={"error": str(error)})
-            if isinstance(fault, KafkaRefused) or error.fatal():
+            self._fatal = self._fatal or error.fatal() or error.code() in _FATAL
+            if isinstance(fault, KafkaRefused) or self._fatal:
                 self.failure = fault
             return
         self._loop.call_soon_threadsafe(stream.stir)
@@ -240,9 +245,17 @@ class ConsumerThread:
         if told.exception() is not None:
             log.error("the assignment could not be announced", exc_info=told.exception())
 
+    def _end_if_fatal(self) -> None:
+        """Tell that everything is lost once librdkafka has given up, as it does when another member has our instance id."""
+        if self._fatal and self._streams:
+            streams = list(self._streams.values())
+            self._streams.clear()
+            self._tell(self._group.depart(streams, lost=True))
+
     def _on_error(self, error: KafkaError) -> None:
         self.last_error = str(error)
         if error.fatal():
+            self._fatal = True
             self.failure = ours(error)
         log.log(logging.ERROR if error.fatal() else logging.DEBUG, "librdkafka reported an error", extra={"error": str(error)})
 
