@@ -84,7 +84,7 @@ async def test_what_an_open_transaction_wrote_is_not_read(join: Join, kafka: str
     assert numbers(after) == [5]
 
 
-async def test_compacted_gaps_are_passed(join: Join, kafka: str, topic: Any) -> None:
+async def test_a20_compacted_gaps_are_passed(join: Join, kafka: str, topic: Any) -> None:
     name = topic(1, {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "100"})
     producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
     for number in range(1000):

@@ -121,3 +121,18 @@ async def test_g3_a_second_signal_ends_at_once_and_the_fence_keeps_it_safe(stage
     await stage.until_consumed(8)
 
     assert await stage.effects() == ids(8)
+
+
+@BOTH
+async def test_a4_a_handler_that_hangs_while_its_partition_is_given_away_changes_nothing(stage: Stage, client: str):
+    stage.client = client
+    stage.produce(payments(40))
+    hanging = await stage.worker(CONSUMER_IDEM_FAILPOINTS="seal.after=hang@1")
+    await stage.until("SELECT count(*) > 0 FROM pg_stat_activity WHERE state = 'idle in transaction'", True)
+    await stage.worker()
+    await stage.worker()
+    await hanging.line("left to the fence|lane ends|fenced|unavailable|partition assigned", timeout=60)
+    await stage.until_consumed(40)
+
+    assert await stage.effects() == ids(40)
+    assert await stage.rows("SELECT count(*) FROM idem.outbox") == [40]
