@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from consumer_idem.errors import CommitUnknown, DatabaseFailure
-from consumer_idem.inbox.table import Claim, Inbox
+from consumer_idem.inbox.table import Claims, Inbox
 from consumer_idem.ports import Connection, Database, Fault
 from consumer_idem.postgres.asyncpg import AsyncpgDatabase
 from consumer_idem.testing.lost import LostCommit
@@ -48,13 +48,13 @@ async def count(dsn: str, table: str) -> int:
         await connection.close()
 
 
-def claim() -> Claim:
-    return Claim(uuid4(), 1, 1, 1, 0, 0, None, "4711", None, b"f" * 32, 1, b"dddd", None)
+def claim() -> Claims:
+    return Claims([uuid4()], [1], [1], [1], [0], [0], [None], ["4711"], [None], [b"f" * 32], [1], [b"dddd"], [None])
 
 
 async def test_claim_roll_back_nothing_left(database: Database, dsn: str):
     connection = await begin(database)
-    assert await Inbox("idem").claim(connection, uuid4(), [claim()]) == {}
+    assert await Inbox("idem").claim(connection, uuid4(), claim()) == {}
     await connection.rollback()
 
     assert await count(dsn, "idem.inbox") == 0
@@ -62,7 +62,7 @@ async def test_claim_roll_back_nothing_left(database: Database, dsn: str):
 
 async def test_a_claim_that_is_not_sealed_cannot_be_committed(database: Database, dsn: str):
     connection = await begin(database)
-    await Inbox("idem").claim(connection, uuid4(), [claim()])
+    await Inbox("idem").claim(connection, uuid4(), claim())
     with pytest.raises(DatabaseFailure, match="not sealed"):
         await connection.commit()
 
