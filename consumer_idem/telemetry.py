@@ -99,10 +99,15 @@ def outbox(event: str, count: int, topic: str) -> None:
     _held.add(count, {"topic": topic, "event": event})
 
 
+def recording() -> bool:
+    """Tell whether the present span is recorded."""
+    return trace.get_current_span().is_recording()
+
+
 def trace_headers(message: Message | None) -> Sequence[Header]:
     """Return the headers that connect a record with the trace of its message; of the present span if that has none."""
     passed = tuple([header for header in message.headers if header[0] in _TRACE_HEADERS]) if message is not None and message.headers else ()
-    if passed or not trace.get_current_span().is_recording():
+    if passed or not recording():
         return passed
     carrier: dict[str, str] = {}
     get_global_textmap().inject(carrier)

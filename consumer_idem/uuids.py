@@ -21,9 +21,9 @@ def from_bytes(raw: bytes) -> UUID:
     return made
 
 
-def uuid5(namespace: UUID, name: str) -> UUID:
-    """Return what `uuid.uuid5` returns (RFC 9562, version 5)."""
-    digest = sha1(namespace.int.to_bytes(16, "big") + name.encode(), usedforsecurity=False).digest()
+def uuid5(namespace: UUID, name: bytes) -> UUID:
+    """Return what `uuid.uuid5` returns (RFC 9562, version 5) for a name in UTF-8."""
+    digest = sha1(namespace.int.to_bytes(16, "big") + name, usedforsecurity=False).digest()
     made = _new(UUID)
     _set_int(made, _number(digest[:16], "big") & _VARIANT_AND_VERSION | _NAMED_BY_SHA1)
     _set_is_safe(made, _UNKNOWN)

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 from consumer_idem import failpoint
 from consumer_idem.consumer.calling import Caller, Culprit, CulpritUnknown, InfrastructureFailed, describe
 from consumer_idem.consumer.case import Case
-from consumer_idem.consumer.evidence import claim_of, entry_of, repeat_of
+from consumer_idem.consumer.evidence import claims_of, entry_of, repeat_of
 from consumer_idem.consumer.handler import Routes
 from consumer_idem.consumer.result import Blamed, Broken, InDoubt, Result, SealRefused, Settled, Unavailable
 from consumer_idem.consumer.seal import Seal
@@ -117,7 +117,7 @@ class Batch:
             first = firsts.setdefault(case.reading.key_hash, case)
             if first is not case:
                 case.first = first
-        held = await self.tables.inbox.claim(connection, self.attempt, [claim_of(case) for case in firsts.values()])
+        held = await self.tables.inbox.claim(connection, self.attempt, claims_of(list(firsts.values())))
         self._learn(held, firsts)
         for case in identified:
             if held:

@@ -1,5 +1,6 @@
 """Calling handlers, and what an exception of theirs means. The four failure cases are told apart here."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from consumer_idem.ports import Fault
 from consumer_idem.stored import stored_text
 from consumer_idem.transaction.synchronizer import Synchronizer
 from consumer_idem.transaction.tx import Tx, active
-from consumer_idem.transaction.uncancelled import uncancelled
+from consumer_idem.transaction.uncancelled import escaped
 from consumer_idem.transaction.unit import Unit
 
 _SAVEPOINT = "SAVEPOINT consumer_idem_lone"
@@ -115,7 +116,9 @@ class Caller:
         token = active.set(tx)
         try:
             call = handler.function(given, tx)
-            return await uncancelled(call if handler.policy.deadline is None else within(handler.policy.deadline, call))
+            return await (call if handler.policy.deadline is None else within(handler.policy.deadline, call))
+        except asyncio.CancelledError as error:
+            raise escaped(error) from None
         finally:
             tx.end()
             active.reset(token)

@@ -1,32 +1,35 @@
 """What is written about a message: its claim, its quarantine entry, its repetition. Pure."""
 
 import json
+from collections.abc import Sequence
 
 from consumer_idem.consumer.case import Case
-from consumer_idem.inbox.table import Claim, Repeat
+from consumer_idem.inbox.table import Claims, Repeat
 from consumer_idem.inbox.verdict import Duplicate, Unverified
 from consumer_idem.outcome import Quarantined, Reason
 from consumer_idem.quarantine.table import Entry
 from consumer_idem.stored import stored_headers, stored_text
 
 
-def claim_of(case: Case) -> Claim:
-    """Return the inbox row that claims the message's key."""
-    message, reading, route = case.message, case.reading, case.route
-    return Claim(
-        reading.key_hash,
-        route.scope,
-        route.source,
-        case.topic,
-        message.partition,
-        message.offset,
-        None if message.time is None else message.time.timestamp(),
-        reading.message_id,
-        reading.tenant,
-        reading.fingerprint,
-        reading.fingerprint_version,
-        reading.field_digests,
-        None if reading.kept is None else json.dumps(reading.kept),
+def claims_of(cases: Sequence[Case]) -> Claims:
+    """Return the inbox rows that claim the messages' keys."""
+    messages = [case.message for case in cases]
+    readings = [case.reading for case in cases]
+    routes = [case.route for case in cases]
+    return Claims(
+        key_hash=[reading.key_hash for reading in readings],
+        scope=[route.scope for route in routes],
+        source=[route.source for route in routes],
+        topic=[case.topic for case in cases],
+        partition=[message.partition for message in messages],
+        offset=[message.offset for message in messages],
+        message_time=[None if message.time is None else message.time.timestamp() for message in messages],
+        message_id=[reading.message_id for reading in readings],
+        tenant=[reading.tenant for reading in readings],
+        fingerprint=[reading.fingerprint for reading in readings],
+        fingerprint_version=[reading.fingerprint_version for reading in readings],
+        field_digests=[reading.field_digests for reading in readings],
+        kept=[None if reading.kept is None else json.dumps(reading.kept) for reading in readings],
     )
 
 

@@ -22,23 +22,27 @@ class KeysVanish(ConsumerIdemError):
     """Keys keep vanishing from the inbox between claim and reading. The worker tries again; look for what deletes its rows."""
 
 
-class Claim(NamedTuple):
-    """One row to insert; the fields are the columns, in the order of claim.sql."""
+class Claims(NamedTuple):
+    """Rows to insert, as columns of one length, in the order of claim.sql."""
 
-    key_hash: UUID
-    scope: int
-    source: int
-    topic: int
-    partition: int
-    offset: int
-    message_time: float | None
+    key_hash: Sequence[UUID]
+    scope: Sequence[int]
+    source: Sequence[int]
+    topic: Sequence[int]
+    partition: Sequence[int]
+    offset: Sequence[int]
+    message_time: Sequence[float | None]
     """In seconds since 1970."""
-    message_id: str
-    tenant: str | None
-    fingerprint: bytes
-    fingerprint_version: int
-    field_digests: bytes
-    kept: str | None
+    message_id: Sequence[str]
+    tenant: Sequence[str | None]
+    fingerprint: Sequence[bytes]
+    fingerprint_version: Sequence[int]
+    field_digests: Sequence[bytes]
+    kept: Sequence[str | None]
+
+    def sent(self) -> list[Sequence[Any]]:
+        """Return the columns as claim.sql takes them: what is the same in all rows only once, what is always null not at all."""
+        return [_once(column) if name in _ALIKE else _unless_null(column) for name, column in zip(self._fields, self, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +61,24 @@ class Inbox:
     def __init__(self, schema: str) -> None:
         self._sql = Queries("inbox", schema)
 
-    async def claim(self, connection: Connection, attempt: UUID, claims: Sequence[Claim]) -> dict[UUID, Held]:
+    async def claim(self, connection: Connection, attempt: UUID, claims: Claims) -> dict[UUID, Held]:
         """Claim every key, insert first; return who holds those that were lost. All others are fresh and ours.
 
         Waits for a transaction that holds the key and is not decided yet, at most the transaction's lock_timeout.
         """
-        if not claims:
+        wanted = len(claims.key_hash)
+        if not wanted:
             return {}
-        key_hashes, *others = map(list, zip(*claims, strict=True))
-        columns = [
-            _once(column) if name in _ALIKE else _unless_null(column) for name, column in zip(Claim._fields[1:], others, strict=True)
-        ]
+        columns = claims.sent()
         claim, inserted = self._sql["claim"], 0
         held: dict[UUID, Held] = {}
         for _ in range(_REINSERTS + 1):
-            inserted += _count(await connection.execute(claim, attempt, key_hashes, *columns))
-            if inserted == len(claims):
+            inserted += _count(await connection.execute(claim, attempt, *columns))
+            if inserted == wanted:
                 return {}
             # A second statement: only its new snapshot sees the row that the first one waited for.
-            held = await self._held(connection, attempt, key_hashes)
-            if inserted + len(held) >= len(claims):
+            held = await self._held(connection, attempt, claims.key_hash)
+            if inserted + len(held) >= wanted:
                 return held
         raise KeysVanish
 
@@ -121,11 +123,11 @@ class Inbox:
         return await connection.fetch(self._sql["repeats"], key_hash)
 
 
-def _once(column: list[Any]) -> list[Any]:
+def _once(column: Sequence[Any]) -> Sequence[Any]:
     return column[:1] if len(set(column)) == 1 else column
 
 
-def _unless_null(column: list[Any]) -> list[Any]:
+def _unless_null(column: Sequence[Any]) -> Sequence[Any]:
     return [] if column[0] is None and all(value is None for value in column) else column
 
 

@@ -69,7 +69,7 @@ class Tx:
         if self._key_hash is None:
             raise AttributeError("A batch handler's tx has no idempotency key of its own: use `item.uuid()`.")
         self._uuids += 1
-        return uuid5(self._key_hash, f"uuid:{self._uuids}")
+        return uuid5(self._key_hash, b"uuid:%d" % self._uuids)
 
     # Statements
 
@@ -135,7 +135,7 @@ class Tx:
         await connection.execute(f"SAVEPOINT {name}")
         try:
             yield
-            await self._send_deferred()
+            await self._ready("")
         except BaseException:
             self._unit.undo_to(mark)
             self.synchronizer.undo_to(registered)
@@ -165,20 +165,8 @@ class Tx:
         topic is known not to take it: where it is not, the relay finds out, and parks the record.
         """
         self._refuse_if_ended()
-        record = self._record(topic, value, key, headers, type, id)
-        self._unit.limits.check(record)
-        self._unit.records.append(record)
-        return record.message_id
-
-    def _record(self, topic: str, value: Value, key: str | bytes | None, headers: Any, type: str | None, id: UUID | None) -> PendingRecord:
-        if id is None:
-            if self._key_hash is None:
-                raise TypeError(
-                    "A batch handler publishes with `item.publish(…)`, or gives an `id=`, so that a repeated run has the same id."
-                )
-            id = record_id(self._key_hash, 0, topic, self._ordinal(topic))
-        return PendingRecord(
-            message_id=id,
+        record = PendingRecord(
+            message_id=self._record_id(topic) if id is None else id,
             topic=topic,
             key=key.encode() if isinstance(key, str) else key,
             value=_encoded(value),
@@ -187,19 +175,26 @@ class Tx:
             source=self._source,
             message_time=None if self._message is None else self._message.time,
         )
+        self._unit.limits.check(record)
+        self._unit.records.append(record)
+        return record.message_id
+
+    def _record_id(self, topic: str) -> UUID:
+        if self._key_hash is None:
+            raise TypeError("A batch handler publishes with `item.publish(…)`, or gives an `id=`, so that a repeated run has the same id.")
+        if self._ordinals is None:
+            self._ordinals = {}
+        ordinal = self._ordinals[topic] = self._ordinals.get(topic, -1) + 1
+        return record_id(self._key_hash, 0, topic, ordinal)
 
     def _headers(self, given: Mapping[str, str | bytes | None] | Sequence[Header] | None) -> Sequence[Header]:
-        own, traced = _header_pairs(given) if given else (), telemetry.trace_headers(self._message)
+        if not given and not self._unit.traced and (self._message is None or not self._message.headers):
+            return ()
+        own, traced = _header_pairs(given), telemetry.trace_headers(self._message)
         if not traced or not own:
             return own or traced
         names = {name for name, _ in own}
         return (*(header for header in traced if header[0] not in names), *own)
-
-    def _ordinal(self, topic: str) -> int:
-        if self._ordinals is None:
-            self._ordinals = {}
-        ordinal = self._ordinals[topic] = self._ordinals.get(topic, -1) + 1
-        return ordinal
 
     # Around the end
 
@@ -239,14 +234,12 @@ class Tx:
         self._refuse_if_ended()
         refuse_control(sql)
         self.sent = True
-        await self._send_deferred()
-        return self._unit.connection
-
-    async def _send_deferred(self) -> None:
-        connection = self._unit.connection
-        if not connection.in_transaction():
+        unit = self._unit
+        if not unit.connection.in_transaction():
             raise TransactionLost
-        await self._unit.flush()
+        if unit.writes or unit.flush_failed:
+            await unit.flush()
+        return unit.connection
 
     def _refuse_if_ended(self) -> None:
         if self._ended:

@@ -18,7 +18,10 @@ async def uncancelled(work: Awaitable[T]) -> T:
     try:
         return await work
     except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise CancellationEscaped from error
+        raise escaped(error) from error
+
+
+def escaped(error: asyncio.CancelledError) -> BaseException:
+    """Return what came out of the user's code: `error` itself if somebody cancels this task, else CancellationEscaped."""
+    task = asyncio.current_task()
+    return error if task is None or task.cancelling() else CancellationEscaped()

@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from consumer_idem import telemetry
 from consumer_idem.errors import ConsumerIdemError
 from consumer_idem.outbox.limits import RecordLimits
 from consumer_idem.outbox.record import PendingRecord
@@ -17,7 +18,7 @@ class WritesNotSent(ConsumerIdemError):
 class Unit:
     """What the calls of one transaction share: the connection, the writes that wait to be sent, the records to publish."""
 
-    __slots__ = ("attempt", "connection", "flush_failed", "limits", "lock_keys_sql", "records", "savepoints", "writes")
+    __slots__ = ("attempt", "connection", "flush_failed", "limits", "lock_keys_sql", "records", "savepoints", "traced", "writes")
 
     def __init__(self, connection: Connection, attempt: UUID, schema: str, limits: RecordLimits) -> None:
         self.connection = connection
@@ -25,6 +26,8 @@ class Unit:
         self.limits = limits
         self.flush_failed = False
         self.savepoints = 0
+        # Asked once: what a handler starts within this transaction's span is recorded only if that is.
+        self.traced = telemetry.recording()
         self.lock_keys_sql = Queries("transaction", schema)["lock_keys"]
         self.writes: list[Write] = []
         self.records: list[PendingRecord] = []
