@@ -80,5 +80,5 @@ class Lease:
 
     async def sleep(self, idle: bool) -> None:
         """Say whether transactions that add records are to notify us."""
-        async with short(self._database, self._schema, script=self._sql["begin_write"]) as connection:
+        async with short(self._database, self._schema, script=self._sql["begin_idle"]) as connection:
             await connection.execute(self._sql["idle"], self.owner, idle)

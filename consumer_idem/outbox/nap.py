@@ -11,7 +11,10 @@ from consumer_idem.outbox.horizon import Horizon, Writers
 from consumer_idem.outbox.lease import Lease
 
 _BUSY = 0.1
-"""Seconds of work without a pause after which notifications are no longer asked for."""
+"""Seconds of work without a pause after which notifications are no longer asked for, if there is much in each read."""
+_BUSY_WITH_LITTLE = 1.0
+_MUCH = 20
+"""Records in one read: so many come in so short a time that a notification for each transaction would cost more than it brings."""
 
 
 class _State(Enum):
@@ -44,21 +47,24 @@ class Nap:
         if self._state is _State.DOZING:
             self._horizon.observe(writers)
 
-    async def found(self, something: bool, now: float, *, can_hear: bool) -> None:
+    async def found(self, records: int, now: float, *, working: bool, can_hear: bool) -> None:
         """Take note of what a read found; doze when there is nothing to do, wake up when there is much."""
-        if something:
-            self._busy_since = self._busy_since or now
-        else:
-            self._busy_since = None
+        idle = not records and not working
+        self._busy_since = None if idle else self._busy_since or now
         if self._state is _State.AWAKE:
-            if not something and can_hear:
+            if idle and can_hear:
                 await self._lease.sleep(True)
                 self._state, self._horizon = _State.DOZING, Horizon()
-        elif not can_hear or (self._busy_since is not None and now - self._busy_since > _BUSY):
+        elif not can_hear or self._is_busy(records, now):
             await self._lease.sleep(False)
             self._state = _State.AWAKE
-        elif self._state is _State.DOZING and not something and self._horizon.passed:
+        elif self._state is _State.DOZING and idle and self._horizon.passed:
             self._state = _State.ASLEEP
+
+    def _is_busy(self, records: int, now: float) -> bool:
+        if self._busy_since is None:
+            return False
+        return now - self._busy_since > (_BUSY if records >= _MUCH else _BUSY_WITH_LITTLE)
 
     def disturb(self) -> None:
         """What the table says about us is not certain: begin again."""

@@ -43,8 +43,8 @@ class Reader:
         self._looking = True
 
     def due_in(self, now: float) -> float:
-        """Return the seconds until the next read: with a batch ready to be sent there is time, but other topics may have some."""
-        if self._window.queued >= self._limits.batch:
+        """Return the seconds until the next read: with enough in memory there is time, but other topics may have some."""
+        if self._window.has_enough:
             return max(0.0, self._last_read_at + self._poll - now)
         return 0.0 if self._looking else max(0.0, self._read_at - now)
 
@@ -84,17 +84,17 @@ class Reader:
             self._full_look_at = started + max(self._full_look, took * _SHARE_OF_FULL_LOOKS)
         return page
 
-    def admit(self, page: Page) -> bool:
-        """Put the page into the window; return whether there was anything on it."""
+    def admit(self, page: Page) -> int:
+        """Put the page into the window; return how many records were on it."""
         self._window.admit(page.entries)
         if page.change != self._change:
             self._floor.reset()
             self._change = page.change
         elif not self._left_out:
             self._floor.read(page.last)
-        return bool(page.entries)
+        return len(page.entries)
 
-    def pause(self, found: bool) -> None:
+    def pause(self, found: int) -> None:
         """Set the time of the next read."""
         if found:
             self._pause = 0.0

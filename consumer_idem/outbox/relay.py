@@ -192,7 +192,7 @@ class Relay:
     async def _read(self) -> None:
         found = self._reader.admit(await self._reader.read(self._serving))
         self._send()
-        await self._nap.found(found or bool(self._window), time.monotonic(), can_hear=self._ear.hears)
+        await self._nap.found(found, time.monotonic(), working=bool(self._window), can_hear=self._ear.hears)
         self._reader.pause(found)
 
     async def _write_down(self) -> tuple[Sequence[Entry], Sequence[Unfit]]:

@@ -62,9 +62,10 @@ class Window:
         return [topic for topic, lane in self._lanes.items() if len(lane) >= most.queue or lane.bytes >= most.bytes]
 
     @property
-    def queued(self) -> int:
-        """How many records are ready to be sent or wait to be tried again."""
-        return sum(lane.queued for lane in self._lanes.values())
+    def has_enough(self) -> bool:
+        """Whether a flight is ready to be sent, or much is still to be deleted."""
+        ready = sum(lane.queued for lane in self._lanes.values())
+        return ready >= self._limits.batch or len(self._landed) >= self._limits.queue
 
     def known(self) -> list[int]:
         """Return the ids of all rows in memory, those included that are still to be deleted or parked."""
