@@ -14,7 +14,7 @@ help: ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.demo ## Run the demo: kill a worker half-way, count the effects
-	$(BIN)/consumer-idem demo $(ARGS)
+	@$(BIN)/consumer-idem demo $(ARGS)
 
 test: lint ## Run linters and tests, with real PostgreSQL and real Kafka
 	$(BIN)/pytest $(ARGS)

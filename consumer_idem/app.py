@@ -196,16 +196,26 @@ def _check(handler: Handler, others: Sequence[Handler]) -> None:
         raise DeclarationError(
             f"Handler {handler.name!r} is a plain function: it would block every partition while it runs. Declare it with `async def`."
         )
+    try:
+        inspect.signature(handler.function).bind("payload", "tx")
+    except TypeError as error:
+        raise DeclarationError(
+            f"Handler {handler.name!r} cannot be called with two arguments ({error}). Declare it as `async def handler(payload, tx)`."
+        ) from None
     for other in others:
-        if (other.topic, other.type) == (handler.topic, handler.type):
-            kind = "messages without a type of their own" if handler.type is None else f"type {handler.type!r}"
-            raise DeclarationError(
-                f"Handlers {other.name!r} and {handler.name!r} both take {kind} of topic {handler.topic!r}. "
-                "Give each another type=, or run the second in an App with another group."
-            )
-        if other.scope == handler.scope:
-            raise DeclarationError(
-                f"Two handlers use the scope {handler.scope!r}: they would skip each other's messages. Give each its own name."
-            )
-        if other.source is not handler.source and other.source.name == handler.source.name:
-            raise DeclarationError(f"Two different sources are named {handler.source.name!r}. Share one Source, or name them differently.")
+        _check_beside(handler, other)
+
+
+def _check_beside(handler: Handler, other: Handler) -> None:
+    if (other.topic, other.type) == (handler.topic, handler.type):
+        kind = "messages without a type of their own" if handler.type is None else f"type {handler.type!r}"
+        raise DeclarationError(
+            f"Handlers {other.name!r} and {handler.name!r} both take {kind} of topic {handler.topic!r}. "
+            "Give each another type=, or run the second in an App with another group."
+        )
+    if other.scope == handler.scope:
+        raise DeclarationError(
+            f"Two handlers use the scope {handler.scope!r}: they would skip each other's messages. Give each its own name."
+        )
+    if other.source is not handler.source and other.source.name == handler.source.name:
+        raise DeclarationError(f"Two different sources are named {handler.source.name!r}. Share one Source, or name them differently.")

@@ -125,6 +125,8 @@ class RetryLater(ConsumerIdemError):
     """Raised by a handler: not now, try again after a while. The partition waits, so that its order holds."""
 
     def __init__(self, after: timedelta = timedelta(seconds=1)) -> None:
+        if not isinstance(after, timedelta):
+            raise TypeError(f"RetryLater takes a timedelta, not {type(after).__name__}: raise RetryLater(timedelta(seconds=30)).")
         super().__init__(f"Handler asked for a retry after {after}.")
         self.after = after
 

@@ -37,7 +37,7 @@ class Settings(BaseSettings):
     """PostgreSQL DSN, e.g. postgresql://user:password@host/name."""
     kafka: str = "localhost:9092"
     """Bootstrap servers, comma-separated."""
-    kafka_options: dict[str, SecretStr] = Field(default_factory=dict)
+    kafka_options: dict[str, SecretStr | bool | int | float] = Field(default_factory=dict)
     """Further options of the Kafka client by its own names, as JSON: security, SASL, SSL, client id."""
     client: Client = "aiokafka"
     schema_name: str = Field("idem", validation_alias="CONSUMER_IDEM_SCHEMA")

@@ -1,6 +1,9 @@
 """Which adapters a process uses. Client libraries are imported here, when one is needed, and nowhere else."""
 
+import ssl
 from typing import Any
+
+from pydantic import SecretStr
 
 from consumer_idem.errors import ClientMissing, DeclarationError
 from consumer_idem.ports import Database, Listener, Publisher, Subscriber
@@ -52,7 +55,19 @@ def make_publisher(settings: Settings) -> Publisher:
 
 
 def _options(settings: Settings) -> dict[str, Any]:
-    return {name: value.get_secret_value() for name, value in settings.kafka_options.items()}
+    options = {name: value.get_secret_value() if isinstance(value, SecretStr) else value for name, value in settings.kafka_options.items()}
+    return _with_tls(options) if settings.client == "aiokafka" else options
+
+
+def _with_tls(options: dict[str, Any]) -> dict[str, Any]:
+    """aiokafka wants a context where others want the names of files: `ssl_cafile`, `ssl_certfile`, `ssl_keyfile`, `ssl_password`."""
+    files = {name: options.pop(f"ssl_{name}", None) for name in ("cafile", "certfile", "keyfile", "password")}
+    if "SSL" in str(options.get("security_protocol", "")):
+        context = ssl.create_default_context(cafile=files["cafile"])
+        if files["certfile"] is not None:
+            context.load_cert_chain(files["certfile"], files["keyfile"], files["password"])
+        options["ssl_context"] = context
+    return options
 
 
 def _missing(settings: Settings) -> ClientMissing:

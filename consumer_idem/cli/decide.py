@@ -97,6 +97,8 @@ def discard(
     import asyncio
 
     chosen = _chosen(ids, everything, matching(only, handler, topic, since, message_id))
+    if everything and chosen == matching(None, None, None, None, None):
+        raise typer.BadParameter("--all would discard every open entry. Add a filter: --only REASON, --handler, --topic, --since.")
     if not why.strip():
         raise typer.BadParameter("Say why.", param_hint="--reason")
     settings = settings_of(database, schema)

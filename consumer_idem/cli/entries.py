@@ -48,7 +48,7 @@ def shown(evidence: dict[str, Any]) -> Iterator[str]:
             yield f"{name:<15} {_preview(value) if name == 'value' else readable(value)}"
     if held is not None:
         kept = f", kept {held['kept']}" if held["kept"] else ""
-        yield f"{'key held by':<15} {position(held)}, {OUTCOMES[held['status']]} at {time(held['claimed_at'])}{readable(kept)}"
+        yield f"{'key held by':<15} {position(held)}, {OUTCOMES[held['status']]}, claimed at {time(held['claimed_at'])}{readable(kept)}"
     for row in evidence["duplicates"]:
         yield f"{'duplicate':<15} {position(row)} at {time(row['seen_at'])}"
     for row in evidence["audit"]:

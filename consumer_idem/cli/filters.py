@@ -31,8 +31,11 @@ def matching(
     reason: str | None, handler: str | None, topic: str | None, since: str | None, message_id: str | None, state: str | None = "open"
 ) -> "Matching":
     """Return what the flags mean; `state` None: every state."""
+    from consumer_idem.outcome import Reason as Known
     from consumer_idem.quarantine.table import Matching
 
+    if reason is not None and reason not in set(Known):
+        raise typer.BadParameter(f"{reason!r} is none of {', '.join(sorted(Known))}.")
     return Matching(state=state, reason=reason, handler=handler, topic=topic, since=_time(since), message_id=message_id)
 
 

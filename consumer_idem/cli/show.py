@@ -39,7 +39,11 @@ def show(
     elif histories:
         typer.echo("\n".join(line for history in histories for line in as_lines(history)))
     else:
-        typer.echo(f"Nothing is known of {'|'.join(message_id)}: no handler has settled it, and it is not in quarantine.", err=True)
+        typer.echo(
+            f"No handler has settled {'|'.join(message_id)}, and no entry in quarantine has this id. "
+            "What could not be decoded has none: `consumer-idem quarantine list --reason undecodable --entries`.",
+            err=True,
+        )
     if not histories:
         raise typer.Exit(1)
 

@@ -20,7 +20,7 @@ def as_lines(history: History) -> Iterator[str]:
     if settled is None:
         yield _line("outcome", "none: its key was not claimed")
     else:
-        yield _line("outcome", f"{OUTCOMES[settled['status']]} at {time(settled['claimed_at'])}")
+        yield _line("outcome", f"{OUTCOMES[settled['status']]}, claimed at {time(settled['claimed_at'])}")
         yield _line("position", position(settled))
         if settled["code"] is not None:
             yield _line("answer", " ".join(filter(None, (settled["code"], settled["detail"]))))

@@ -1,6 +1,7 @@
 """Calling handlers, and what an exception of theirs means. The four failure cases are told apart here."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,9 @@ from consumer_idem.transaction.tx import Tx, active
 from consumer_idem.transaction.uncancelled import escaped
 from consumer_idem.transaction.unit import Unit
 
+log = logging.getLogger(__name__)
+
+_MOST_TRACEBACKS = 1000
 _SAVEPOINT = "SAVEPOINT consumer_idem_lone"
 _UNDO = "ROLLBACK TO SAVEPOINT consumer_idem_lone"
 _APPLIED = Applied()
@@ -47,6 +51,22 @@ class Culprit(Exception):
 def describe(error: BaseException) -> str:
     """Return `Type: message`, without what PostgreSQL's text cannot hold."""
     return stored_text(f"{type(error).__name__}: {error}")
+
+
+_told: set[tuple[str, type[BaseException], int]] = set()
+
+
+def _tell(case: Case, error: Exception) -> None:
+    """Log that a handler failed; with its traceback the first time that it fails at this place in this way."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = (case.handler.name, type(error), 0 if trace is None else trace.tb_lineno)
+    first = place not in _told and len(_told) < _MOST_TRACEBACKS
+    if first:
+        _told.add(place)
+    extra = {"handler": place[0], "position": case.message.position, "error": describe(error)}
+    log.warning("handler failed", extra=extra, exc_info=error if first else None)
 
 
 @dataclass(slots=True)
@@ -137,6 +157,8 @@ class Caller:
             case.failures += 1
             return Quarantined(Reason.NOT_YET, describe(error), release_after=policy.release_after)
         retry, final = self._retry(policy, error), isinstance(error, policy.quarantine_on)
+        if retry is None:
+            _tell(case, error)
         if tx.sent:
             raise Culprit(case, error, retry, final) from error
         if retry is not None:

@@ -159,6 +159,8 @@ class Processor:
             result = await batch.run()
             measured.ended(type(result).__name__.lower(), result.outcomes if isinstance(result, Settled) else ())
         await self._decide(course, batch, result)
+        if isinstance(result, Settled):
+            _tell_quarantined(chunk, result.outcomes)
         if batch.records and isinstance(result, Settled):
             self._on_records()
         if isinstance(result, SealRefused):
@@ -245,3 +247,13 @@ class Processor:
 def _committed(outcomes: Sequence[Outcome]) -> int:
     """Return how many messages a transaction has settled; 0: it was rolled back, since its first one is to be retried."""
     return sum(not isinstance(outcome, Retry) for outcome in outcomes)
+
+
+def _tell_quarantined(chunk: Sequence[Message], outcomes: Sequence[Outcome]) -> None:
+    """Log once per reason how many messages of a transaction went into quarantine, and where the first of them lies."""
+    kept = [(outcome, message) for message, outcome in zip(chunk, outcomes, strict=False) if isinstance(outcome, Quarantined)]
+    for reason in {outcome.reason for outcome, _ in kept}:
+        of_reason = [(outcome, message) for outcome, message in kept if outcome.reason is reason]
+        first, message = of_reason[0]
+        extra = {"reason": reason.value, "messages": len(of_reason), "position": message.position, "error": first.error}
+        log.warning("messages quarantined", extra=extra)

@@ -1,14 +1,19 @@
 """aiokafka's settings: which are ours to choose, which may not be changed."""
 
+import inspect
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from consumer_idem.errors import DeclarationError
 from consumer_idem.kafka._settings import merged
 
 _CLIENT_ID = "consumer-idem"
 _BATCH_BYTES = 1_000_000
 _NEVER_MS = 2**31 - 1
+_OURS = {"partitioner"}
 
 
 def subscriber_settings(bootstrap: str, group: str, session_timeout: timedelta, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,7 +42,7 @@ def subscriber_settings(bootstrap: str, group: str, session_timeout: timedelta, 
         "key_deserializer": None,
         "value_deserializer": None,
     }
-    return merged(options, defaults=defaults, fixed=fixed)
+    return merged(_of(AIOKafkaConsumer, options), defaults=defaults, fixed=fixed)
 
 
 def publisher_settings(bootstrap: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,9 +63,18 @@ def publisher_settings(bootstrap: str, options: Mapping[str, Any]) -> dict[str, 
         "max_batch_size": _BATCH_BYTES,
         "partitioner": "murmur2",
     }
-    settings = merged(options, defaults=defaults, fixed=fixed)
+    settings = merged(_of(AIOKafkaProducer, options), defaults=defaults, fixed=fixed)
     del settings["partitioner"]
     return settings
+
+
+def _of(client: type, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that this client has; one set of options serves both. Raise DeclarationError for what neither knows."""
+    known = {each: set(inspect.signature(each).parameters) | _OURS for each in (AIOKafkaConsumer, AIOKafkaProducer)}
+    unknown = sorted(options.keys() - set.union(*known.values()))
+    if unknown:
+        raise DeclarationError(f"aiokafka has no option {', '.join(unknown)}. Correct the name in CONSUMER_IDEM_KAFKA_OPTIONS.")
+    return {name: value for name, value in options.items() if name in known[client]}
 
 
 def _ms(time: timedelta) -> int:

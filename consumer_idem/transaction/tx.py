@@ -168,7 +168,7 @@ class Tx:
         record = PendingRecord(
             message_id=self._record_id(topic) if id is None else id,
             topic=topic,
-            key=key.encode() if isinstance(key, str) else key,
+            key=_key_bytes(key),
             value=_encoded(value),
             headers=self._headers(headers),
             type=type,
@@ -256,6 +256,14 @@ def after_commit(function: Function, *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
     tx.after_commit(function, *args, **kwargs)
     return None
+
+
+def _key_bytes(key: str | bytes | None) -> bytes | None:
+    if isinstance(key, str):
+        return key.encode()
+    if key is None or isinstance(key, bytes):
+        return key
+    raise TypeError(f"The key of a record is text, bytes or None, not {type(key).__name__}: publish(…, key=str(…)).")
 
 
 def _encoded(value: Value) -> bytes | None:

@@ -122,7 +122,7 @@ async def test_a_conflict_is_shown_with_the_copy_that_holds_its_key(quarantined:
     shown = json.loads((await quarantine(quarantined, "show", str(CONFLICT), "--json")).out)
 
     assert '{"payment_id": "4711", "amount": "13"}' in result.out
-    assert f"key held by     {TOPIC}/0@0, applied at 20" in result.out
+    assert f"key held by     {TOPIC}/0@0, applied, claimed at 20" in result.out
     assert (shown["held_by"]["status"], shown["held_by"]["offset"], shown["fields"]) == ("applied", 0, ["amount"])
 
 

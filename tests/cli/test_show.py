@@ -42,7 +42,7 @@ async def test_an_applied_message_is_told_with_all_that_came_of_it(settled: str)
     lines = result.out.splitlines()
     assert result.status == 0, result.err
     assert lines[0] == "apply-payment: message 4711"
-    assert lines[1].startswith("  outcome     applied at 20")
+    assert lines[1].startswith("  outcome     applied, claimed at 20")
     assert lines[2] == "  position    cli.requested/0@0"
     assert lines[3].startswith("  duplicates  cli.requested/1@1 at 20")
     assert lines[4].startswith("  quarantine  #")
@@ -55,7 +55,7 @@ async def test_an_applied_message_is_told_with_all_that_came_of_it(settled: str)
 async def test_a_refusal_is_told_with_its_answer(settled: str) -> None:
     result = await show(settled, "apply-payment", "4712")
 
-    assert "outcome     rejected at" in result.out
+    assert "outcome     rejected, claimed at" in result.out
     assert 'answer      insufficient-funds {"missing": 3}' in result.out
     assert "duplicates  none seen" in result.out
     assert "outbox      nothing waits" in result.out
@@ -90,7 +90,7 @@ async def test_what_was_never_seen_is_a_failure(settled: str) -> None:
     result = await show(settled, "checkout", "4713")
 
     assert (result.status, result.out) == (1, "")
-    assert "Nothing is known of 4713" in result.err
+    assert "No handler has settled 4713" in result.err
 
 
 async def test_a_name_that_the_app_does_not_have_is_answered_with_those_it_has(settled: str) -> None:
