@@ -69,16 +69,18 @@ class Backlog:
             self._ending = asyncio.ensure_future(connection.rollback())
         return Page([entry_of(row) for row in rows if row["id"] is not None], rows[0]["change"])
 
-    async def settle(self, landed: Sequence[Entry], unfit: Sequence[Unfit], epochs: Epochs) -> None:
-        """Delete what is acknowledged and park what never can be sent, where the shard is still ours under its epoch."""
+    async def settle(self, landed: Sequence[Entry], unfit: Sequence[Unfit], epochs: Epochs) -> int:
+        """Delete what is acknowledged and park what never can be sent, where the shard is ours; return how many are deleted."""
         owned = [epochs.get(shard, _NOBODY) for shard in range(SHARDS)]
+        deleted = "DELETE 0"
         async with short(self._database, self._schema, script=self._sql["begin_write"]) as connection:
             if landed:
                 ids, message_ids = _array(entry.id for entry in landed), _array(entry.record.id for entry in landed)
-                await connection.execute(self._sql["forget"], ids, message_ids, self._owner, owned)
+                deleted = await connection.execute(self._sql["forget"], ids, message_ids, self._owner, owned)
             if unfit:
                 ids, message_ids = _array(each.entry.id for each in unfit), _array(each.entry.record.id for each in unfit)
                 await connection.execute(self._sql["park"], ids, message_ids, self._owner, owned, [each.error for each in unfit])
+        return int(deleted.rpartition(" ")[2])
 
     async def hold(self, topics: Mapping[str, str]) -> None:
         """Write down which topics take no records, and why."""

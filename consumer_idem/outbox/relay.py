@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from consumer_idem import telemetry
@@ -44,6 +45,14 @@ class RelaySettings:
     limits: Limits = field(default_factory=Limits)
 
 
+class Settled(NamedTuple):
+    """What has been written down, and how many of the landed were there to be deleted."""
+
+    landed: Sequence[Entry]
+    unfit: Sequence[Unfit]
+    deleted: int
+
+
 class Relay:
     """One relay process's share of the work; any number of them run side by side.
 
@@ -71,7 +80,7 @@ class Relay:
         self._reader = Reader(self._backlog, self._window, self._nap, settings.limits, (settings.poll, settings.rest, settings.full_look))
         self._flights = Flights(publisher, self._window, self.loop.wake)
         self._serving: frozenset[int] = frozenset()
-        self._settling: asyncio.Task[tuple[Sequence[Entry], Sequence[Unfit]]] | None = None
+        self._settling: asyncio.Task[Settled] | None = None
         self._held: set[str] = set()
         self._holds: dict[str, str] = {}
         self._flowing: set[str] = set()
@@ -114,7 +123,7 @@ class Relay:
     async def _hand_over(self) -> None:
         try:
             if self._settling is not None:
-                self._window.forget(*await self._settling)
+                self._forget(await self._settling)
             await self._write_down()
             await self._lease.retire()
         except (DatabaseFailure, CommitUnknown) as error:
@@ -180,14 +189,19 @@ class Relay:
             if not self._settling.done():
                 return 0
             settling, self._settling = self._settling, None
-            landed, unfit = settling.result()
-            # Never between a read and its admission: what is read may stand behind a record that was being parked.
-            self._window.forget(landed, unfit)
-            done = len(landed)
+            done = self._forget(settling.result())
         if self._window.landed or self._window.unfit or self._holds or self._flowing:
             self._settling = asyncio.ensure_future(self._write_down())
             self._settling.add_done_callback(self._written_down)
         return done
+
+    def _forget(self, settled: Settled) -> int:
+        # Never between a read and its admission: what is read may stand behind a record that was being parked.
+        self._window.forget(settled.landed, settled.unfit)
+        if settled.unfit or settled.deleted < len(settled.landed):
+            # Reads passed over them as known; an operator, or a database that went back in time, may have made them pending again.
+            self._reader.start_over()
+        return len(settled.landed)
 
     async def _read(self) -> None:
         found = self._reader.admit(await self._reader.read(self._serving))
@@ -195,10 +209,10 @@ class Relay:
         await self._nap.found(found, time.monotonic(), working=bool(self._window), can_hear=self._ear.hears)
         self._reader.pause(found)
 
-    async def _write_down(self) -> tuple[Sequence[Entry], Sequence[Unfit]]:
-        landed, unfit = self._window.landed, self._window.unfit
+    async def _write_down(self) -> Settled:
+        landed, unfit, deleted = self._window.landed, self._window.unfit, 0
         if landed or unfit:
-            await self._backlog.settle(landed, unfit, self._lease.epochs)
+            deleted = await self._backlog.settle(landed, unfit, self._lease.epochs)
             await reached("relay.after_settle")
         for refused in unfit:
             log.error("record parked", extra=_described(refused))
@@ -211,7 +225,7 @@ class Relay:
             flowing = set(self._flowing)
             await self._backlog.unhold(sorted(flowing))
             self._flowing -= flowing
-        return landed, unfit
+        return Settled(landed, unfit, deleted)
 
     def _hold(self, topic: str, error: str) -> None:
         if topic not in self._held:

@@ -120,8 +120,8 @@ class ModelConnection:
         return True
 
     async def execute(self, sql: str, *args: Any) -> str:
-        await self.fetch(sql, *args)
-        return "OK"
+        rows = await self.fetch(sql, *args)
+        return f"DONE {len(rows)}"
 
     async def executemany(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         raise NotImplementedError
@@ -190,9 +190,11 @@ class ModelConnection:
         ]
         return found[: limits[0]] or [{"change": world.changes, "id": None}]
 
-    def _forget(self, ids: str, message_ids: str, owner: UUID, epochs: Sequence[int]) -> None:
-        for row in self._ours(ids, message_ids, owner, epochs):
+    def _forget(self, ids: str, message_ids: str, owner: UUID, epochs: Sequence[int]) -> list[dict[str, Any]]:
+        rows = self._ours(ids, message_ids, owner, epochs)
+        for row in rows:
             del self._world.rows[row.id]
+        return [{"id": row.id} for row in rows]
 
     def _park(self, ids: str, message_ids: str, owner: UUID, epochs: Sequence[int], _: Sequence[str]) -> None:
         for row in self._ours(ids, message_ids, owner, epochs):

@@ -160,6 +160,36 @@ async def test_c9_dropping_the_parked_record_frees_its_key(scene: Scene, topic: 
     assert await scene.values(name) == [2]
 
 
+AT_ONCE = """
+CREATE TABLE once (done bool);
+CREATE FUNCTION retry_at_once() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.state = 'x' AND NOT EXISTS (SELECT FROM once) THEN
+        INSERT INTO once VALUES (true);
+        UPDATE idem.outbox_shard SET change = change + 1 WHERE shard = NEW.shard;
+        NEW.state = 'p';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER retry_at_once BEFORE UPDATE ON idem.outbox FOR EACH ROW EXECUTE FUNCTION retry_at_once();
+"""
+
+
+async def test_c9_a_record_that_is_retried_the_moment_it_is_parked_is_seen(
+    scene: Scene, topic: MakeTopic, database: AsyncpgDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator is a trigger: the retry is there before the relay knows that the record is parked."""
+    monkeypatch.setattr(horizon, "_STEP", 1)
+    name = topic(1, {"max.message.bytes": "2000"})
+    await scene.connection.execute(AT_ONCE)
+    async with scene.relay(settings=RARELY):
+        await scene.add(record(name, 1)._replace(value=b" " * 5000), record(name, 2, key="free"))
+        await eventually(lambda: scene.connection.fetchval("SELECT count(*) FROM once"))
+        for number in range(10):
+            await scene.add(record(name, number, key="free"))
+        await eventually(lambda: _has(database, [Status.PARKED]))
+
+
 async def test_c9_a_row_whose_headers_cannot_be_decoded_is_parked(scene: Scene, topic: MakeTopic, database: AsyncpgDatabase) -> None:
     name = topic()
     await scene.add(record(name, 1, headers=[("h", b"1")]), record(name, 2), record(name, 3, key="free"))
