@@ -1,5 +1,7 @@
 """The processes of the demo: two workers and a relay, each started as a user starts them."""
 
+import signal
+
 from consumer_idem.demo.names import VARIABLE
 from consumer_idem.demo.services import Services
 from consumer_idem.errors import ConsumerIdemError
@@ -55,7 +57,8 @@ class Crew:
         while self._running:
             child = self._running.pop()
             status = await child.wait(timeout=_STOP_WITHIN)
-            if status != 0:
+            # One that was started a moment ago may not listen to signals yet: then the signal itself ends it.
+            if status not in (0, -signal.SIGTERM):
                 raise DemoFailed(f"The {child.name} was asked to end and did so with status {status}:\n{child.tail()}")
 
     async def _start(self, name: str, *arguments: str) -> Child:
