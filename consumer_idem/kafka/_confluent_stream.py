@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, TopicPartition
@@ -11,6 +12,10 @@ from confluent_kafka import Message as Record
 from consumer_idem.errors import ConsumerIdemError, Unreadable
 from consumer_idem.kafka._held import Held, instant
 from consumer_idem.message import Message, Partition, message
+
+# Not `record.headers()`: for a name that is not UTF-8 the binding returns a null pointer and an error at once, and a call that
+# Python 3.11 has specialised does not look for the error. Called from C, it is always looked for.
+_headers = methodcaller("headers")
 
 _HUNGRY = 500
 _FULL = 4000
@@ -111,7 +116,7 @@ class Stream(Held):
                 raise self._error(entry)
             try:
                 messages.append(_message(self.partition, entry))
-            # The binding fails so when it meets a header name that is not UTF-8. Asked again, it would give a null pointer.
+            # A header name is not UTF-8. Asked again, the binding would give a null pointer without an error.
             except (SystemError, UnicodeDecodeError):
                 buffer[0] = _unreadable(self.partition, entry)
                 continue
@@ -134,7 +139,7 @@ def _unreadable(partition: Partition, record: Record) -> Unreadable:
 
 def _message(partition: Partition, record: Any) -> Message:
     kind, time = record.timestamp()
-    headers = record.headers()
+    headers = _headers(record)
     return message(
         partition.topic,
         partition.number,

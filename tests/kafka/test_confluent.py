@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from consumer_idem.errors import KafkaRefused, PartitionLost
+from consumer_idem.errors import KafkaRefused, PartitionLost, Unreadable
 from consumer_idem.kafka.confluent import ConfluentPublisher, ConfluentSubscriber
-from consumer_idem.message import Partition
+from consumer_idem.message import Message, Partition
+from tests.conformance import kafka_raw
 from tests.conformance.kafka_member import SHORT, Member, numbers, produce, until
 from tests.conformance.test_publisher import kinds, record
 
@@ -159,6 +160,27 @@ async def test_a_full_buffer_pauses_its_partition_and_loses_nothing(join: Join, 
     assert paused
     assert kept < 6000
     assert first == second == list(range(30_000))
+
+
+async def test_a22_a_bad_header_name_is_noticed_in_code_that_runs_hot(join: Join, kafka: str, topic: Any) -> None:
+    name = topic()
+    await kafka_raw.produce_header_name(kafka, name, 2001, 2000, b"good")
+    for _ in range(5):
+        await kafka_raw.produce_header_name(kafka, name, 3, 1, b"\xff\xfe\xc3")
+    member = await join(name)
+    await member.holding(Partition(name, 0))
+    messages: list[Message] = []
+    unreadable: list[Unreadable] = []
+
+    while not messages or messages[-1].offset < 2015:
+        try:
+            messages += await member.subscriber.poll(Partition(name, 0), 250, SHORT)
+        except Unreadable as error:
+            unreadable.append(error)
+            await member.subscriber.seek(Partition(name, 0), error.next_offset)
+
+    assert [error.offset for error in unreadable] == [2002, 2005, 2008, 2011, 2014]
+    assert all(header for message in messages for header, _ in message.headers)
 
 
 async def test_closing_ends_the_threads(kafka: str, topic: Any) -> None:
