@@ -10,6 +10,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
+from consumer_idem import failpoint
 from consumer_idem.outbox import horizon
 from consumer_idem.outbox.backlog import Backlog, Page, Wanted
 from consumer_idem.outbox.health import OutboxHealth
@@ -178,8 +179,9 @@ CREATE TRIGGER retry_at_once BEFORE UPDATE ON idem.outbox FOR EACH ROW EXECUTE F
 async def test_c9_a_record_that_is_retried_the_moment_it_is_parked_is_seen(
     scene: Scene, topic: MakeTopic, database: AsyncpgDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The operator is a trigger: the retry is there before the relay knows that the record is parked."""
+    """The operator is a trigger: the retry is there, and read past, before the relay takes note that the record is parked."""
     monkeypatch.setattr(horizon, "_STEP", 1)
+    monkeypatch.setattr(failpoint, "active", failpoint.parse("relay.after_settle=sleep:0.5"))
     name = topic(1, {"max.message.bytes": "2000"})
     await scene.connection.execute(AT_ONCE)
     async with scene.relay(settings=RARELY):
