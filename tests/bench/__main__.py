@@ -1,0 +1,51 @@
+"""`python -m tests.bench [main|variants|relay|scale|profile] [--quick]`: measure, write docs/benchmarks.json and .md, draw the plots."""
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tests.bench import contest, profile, relay, report, scale
+from tests.bench.contest import Plan
+from tests.bench.results import save
+
+QUICK = 0.1
+COMMANDS = ("main", "variants", "relay", "scale", "profile", "report")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench", description="Measure against hand-written loops; write docs/benchmarks.*."
+    )
+    parser.add_argument("command", nargs="?", choices=COMMANDS, default="main")
+    parser.add_argument("--quick", action="store_true", help="one round with a tenth of the messages, to see that it works; writes nothing")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--only", nargs="*", default=[], metavar="NAME", help="contestants whose names hold this, and the loop; writes nothing"
+    )
+    parser.add_argument("--small-broker", action="store_true", help="the small broker instead of Apache Kafka")
+    return parser
+
+
+def main() -> None:
+    """Run one command."""
+    given = _parser().parse_args()
+    plan = Plan(rounds=1 if given.quick else given.rounds, share=QUICK if given.quick else 1.0, only=tuple(given.only))
+    commands: dict[str, Callable[[], Awaitable[dict[str, Any]]]] = {
+        "main": lambda: contest.main(plan, small_broker=given.small_broker),
+        "variants": lambda: contest.variants(plan),
+        "relay": lambda: relay.measure(plan),
+        "scale": lambda: scale.measure(plan),
+        "profile": lambda: profile.measure(plan),
+    }
+    if given.command != "report":
+        section = asyncio.run(commands[given.command]())  # type: ignore[arg-type]  # every command is a coroutine function
+        print(report.summary(section))
+        if given.quick or given.only:
+            return
+        save({"small_broker": section} if given.small_broker else section)
+    report.write()
+
+
+if __name__ == "__main__":
+    main()

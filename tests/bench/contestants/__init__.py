@@ -1,0 +1,1 @@
+"""One file per contestant: a program that consumes a topic until it is stopped."""
