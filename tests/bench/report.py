@@ -1,99 +1,211 @@
-"""docs/benchmarks.md and its picture, made from docs/benchmarks.json and from nothing else."""
+"""docs/benchmarks.md and its plots, made from docs/benchmarks.json and the notes beside this file."""
 
-from collections.abc import Mapping
-from html import escape
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from tests.bench import results
+from tests.bench import plot, targets
+from tests.bench.results import FILE, load
 
-_DOCS = results.FILE.parent
-_TARGETS = {"ours_await_aiokafka": 6, "ours_defer_aiokafka": 20, "ours_batch_aiokafka": 24}
-_ROW, _LEFT, _WIDTH = 26, 190, 760
-_ABOUT = {
-    "loop": "one transaction per message, offsets committed once a second",
-    "loop_commit_each": "the same, with an offset commit per message",
-    "pool": "the same with 16 tasks over a pool",
-    "set_floor": "the best hand-written set-based batch, with the same validation and fingerprint",
-    "pgbench_pipelined": "the same statements from pgbench, 250 a commit, pipelined, without Kafka",
-    "dbos": "DBOS's Kafka consumer",
-    "faststream": "FastStream with a hand-written inbox",
-    "faststream_8_workers": "the same with 8 workers",
-    "ours_await": "ours, a handler that awaits its two statements",
-    "ours_defer": "ours, a handler that defers them",
-    "ours_batch": "ours, a batch handler",
-}
+NOTES = Path(__file__).with_name("notes.md")
+PLOTS = FILE.parent / "benchmarks"
+
+Results = Mapping[str, Any]
 
 
 def write() -> None:
-    """Write the page and the picture."""
-    known = results.load()
-    ratios = known.get("ratios", {})
-    if ratios:
-        (_DOCS / "benchmarks.svg").write_text(_picture(ratios))
-    (_DOCS / "benchmarks.md").write_text("\n".join(_page(known)) + "\n")
+    """Write the page and the plots."""
+    results = load()
+    PLOTS.mkdir(parents=True, exist_ok=True)
+    for name, text in plots(results).items():
+        (PLOTS / f"{name}.svg").write_text(text)
+    FILE.with_suffix(".md").write_text(page(results))
 
 
-def _page(known: Mapping[str, Any]) -> list[str]:
-    machine = known.get("machine", {})
-    versions = ", ".join(f"{name} {version}" for name, version in known.get("versions", {}).items())
-    lines = [
-        "# Benchmarks",
-        "",
-        "Made by `make bench`. A figure is a ratio within one round, the hand-written loop being 1: medians of "
-        f"{known.get('rounds', 0)} rounds with the least and the most. The work: 300-byte JSON from 8 partitions, one message in ten a "
-        "duplicate, one insert, one balance update and one outbox record for each; measured from the first poll until all effects and "
-        "offsets are committed. A contestant whose result is wrong has no figure.",
-        "",
-        f"Machine: {machine.get('processor')}, {machine.get('cores')} cores, {machine.get('memory_gib')} GiB, {machine.get('system')}, "
-        f"PostgreSQL and Kafka on the same machine; load averages before the run: {known.get('load_before')}. Versions: {versions}.",
-        "",
-        "![Times as fast as the hand-written loop.](benchmarks.svg)",
-        "",
-        *_table(known.get("ratios", {}), known.get("contestants", {})),
-    ]
-    for name, variant in known.get("variants", {}).items():
-        rounds = known.get("variants_rounds", 0)
-        lines += ["", f"## {name} ({rounds} rounds)", "", *_table(variant["ratios"], variant["contestants"])]
-    return lines
+def page(results: Results) -> str:
+    """Return the page."""
+    parts = ["# Benchmarks", NOTES.read_text().strip(), *_measured(results), *_targets(results), *_contestants(results)]
+    parts += [*_variants(results), *_relay(results), *_scale(results), *_profile(results)]
+    return "\n\n".join(parts) + "\n"
 
 
-def _table(ratios: Mapping[str, Any], contestants: Mapping[str, Any]) -> list[str]:
-    lines = ["| contestant | times the loop | spread | messages/s | worker µs | database µs | MiB | |", "|---|---|---|---|---|---|---|---|"]
-    for name, told in contestants.items():
-        figure = ratios.get(name)
-        about = _ABOUT.get(name.removesuffix("_aiokafka").removesuffix("_confluent"), "")
-        if figure is None or "per_second" not in told:
-            lines.append(f"| {name} | no figure | | | | | | {about}: {'; '.join(told.get('wrong', []))[:200]} |")
-            continue
-        spread = f"{figure['least']:.2f} to {figure['most']:.2f}"
-        costs = (
-            f"{told['per_second']:.0f} | {told['worker_microseconds']:.0f} | {told['database_microseconds']:.0f} | {told['memory_mib']:.0f}"
+def summary(section: Results) -> str:
+    """Return a section as a person at a terminal wants to see it."""
+    return json.dumps({name: value for name, value in section.items() if name not in ("versions", "machine")}, indent=1)
+
+
+def plots(results: Results) -> dict[str, str]:
+    """Return the plots that can be drawn from what is known."""
+    found: dict[str, str] = {}
+    if results.get("ratios"):
+        found["ratios"] = plot.bars("Messages a second, the hand-written loop = 1", _bars(results))
+    network = results.get("variants", {}).get("network")
+    if network:
+        found["network"] = plot.bars("The same with 2 ms of network to the database", _bars(network))
+    grid = results.get("scale", {}).get("grid")
+    if grid:
+        series = {
+            f"{count} process{'es' if count > 1 else ''}": [
+                (row["partitions"], row["per_second"][0]) for row in grid if row["processes"] == count
+            ]
+            for count in sorted({row["processes"] for row in grid})
+        }
+        found["partitions"] = plot.lines("Partitions and processes on this machine", series, "messages a second")
+    memory = results.get("scale", {}).get("memory")
+    if memory:
+        tenths = memory["mib_at_each_tenth"]
+        points = [(memory["messages"] * place / (len(tenths) - 1), value) for place, value in enumerate(tenths)]
+        found["memory"] = plot.lines("Memory of a worker over its messages", {"resident": points}, "MiB")
+    return found
+
+
+def _bars(section: Results) -> list[plot.Bar]:
+    return [plot.Bar(name, value, *section["spread"][name], ours=name.startswith("ours")) for name, value in section["ratios"].items()]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def _measured(results: Results) -> Iterator[str]:
+    if "machine" in results:
+        machine, versions = results["machine"], results["versions"]
+        yield "## Machine and versions"
+        yield (
+            f"{machine['cores']} cores of {machine['processor']}, {machine['memory_gib']} GiB, {machine['system']}. "
+            + ", ".join(f"{name} {version}" for name, version in versions.items())
+            + f". {results['rounds']} rounds; load average when they began: {results['measured']['load_before'][0]}."
         )
-        lines.append(f"| {name} | {figure['median']:.2f} | {spread} | {costs} | {about} |")
-    return lines
 
 
-def _picture(ratios: Mapping[str, Any]) -> str:
-    most = max([*(figure["median"] for figure in ratios.values()), *_TARGETS.values()])
-    scale = (_WIDTH - _LEFT - 70) / most
-    rows = [_bar(place, name, figure, scale) for place, (name, figure) in enumerate(ratios.items())]
-    height = _ROW * len(ratios) + 40
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="12">'
-        f'<rect width="{_WIDTH}" height="{height}" fill="white"/>'
-        '<text x="8" y="18" font-weight="bold">Times as fast as the hand-written loop (line: the figure aimed at)</text>'
-        f"{''.join(rows)}</svg>\n"
+def _targets(results: Results) -> Iterator[str]:
+    yield "## Figures to reach"
+    for title, group in targets.ALL.items():
+        rows = []
+        for target in group:
+            value = target.found(results)
+            verdict = "not measured" if value is None else "reached" if target.met(value) else "**missed**"
+            rows.append([target.what, target.asked, "" if value is None else f"{value:.3g}{target.unit}", verdict])
+        yield f"### {title}\n\n" + _table(["figure", "asked", "measured", ""], rows)
+
+
+def _contestants(results: Results) -> Iterator[str]:
+    if not results.get("ratios"):
+        return
+    yield "## Contestants"
+    yield "![Messages a second, the hand-written loop = 1](benchmarks/ratios.svg)"
+    yield _figures(results)
+    absent = results.get("absent", {})
+    if absent:
+        yield "Absent: " + "; ".join(f"{name} ({why})" for name, why in absent.items()) + "."
+    small = results.get("small_broker")
+    if small:
+        yield "### On the small broker"
+        yield _figures(small)
+
+
+def _figures(section: Results) -> str:
+    rows = []
+    for name, found in section["contestants"].items():
+        if "per_second" not in found:
+            rows.append([f"`{name}`", "wrong", "", "", "", "; ".join(found["wrong"])[:120]])
+            continue
+        least, most = section["spread"].get(name, ("", ""))
+        per_second = f"{found['per_second']:,.0f}"
+        row = [f"`{name}`", section["ratios"].get(name, ""), f"{least} to {most}", per_second, _or_blank(found["worker_microseconds"])]
+        rows.append([*row, _or_blank(found["database_microseconds"])])
+    head = ["contestant", "loop = 1", "spread", "messages/s", "worker µs/message", "PostgreSQL µs/message"]
+    return _table(head, rows)
+
+
+def _or_blank(value: float) -> str:
+    return f"{value:g}" if value else ""
+
+
+def _variants(results: Results) -> Iterator[str]:
+    variants = results.get("variants", {})
+    titles = {
+        "poison": "1 % poison: the handler raises",
+        "duplicates": "100 % duplicates: every key is settled already",
+        "network": "2 ms of network to the database, per round trip",
+        "uvloop": "Event loops",
+    }
+    for name, title in titles.items():
+        if name not in variants:
+            continue
+        section = variants[name]
+        yield f"## {title}"
+        if name == "network":
+            yield "![The same with 2 ms of network to the database](benchmarks/network.svg)"
+        if section.get("of_clean"):
+            rows = [[f"`{contestant}`", value, f"{least} to {most}"] for contestant, (value, least, most) in section["of_clean"].items()]
+            yield _table(["contestant", "its clean run = 1", "spread"], rows)
+        yield _figures(section)
+
+
+def _relay(results: Results) -> Iterator[str]:
+    relay = results.get("relay")
+    if not relay:
+        return
+    yield "## Relay"
+    rows = [
+        [f"`{name}`", f"{found['per_second']:,.0f}", found["worker_microseconds"]]
+        for name, found in relay["throughput"]["contestants"].items()
+    ]
+    yield _table(["program", "rows/s", "µs of its own per row"], rows)
+    latencies = []
+    for table, found in relay["latency_ms"].items():
+        for row in found:
+            ours, direct = row["relay"], row["direct"]
+            latencies.append([table, row["rate"], ours["median"], ours["p95"], ours["p99"], direct["median"], direct["p95"], row["times"]])
+    head = ["outbox", "records/s", "commit to acknowledgement, median ms", "95 %", "99 %", "direct produce, median ms", "95 %", "times"]
+    yield _table(head, latencies)
+
+
+def _scale(results: Results) -> Iterator[str]:
+    scale = results.get("scale")
+    if not scale:
+        return
+    yield "## Size"
+    yield "![Partitions and processes on this machine](benchmarks/partitions.svg)"
+    yield _table(
+        ["partitions", "processes", "messages/s", "spread"],
+        [
+            [row["partitions"], row["processes"], row["per_second"][0], f"{row['per_second'][1]} to {row['per_second'][2]}"]
+            for row in scale["grid"]
+        ],
     )
-
-
-def _bar(place: int, name: str, figure: Mapping[str, float], scale: float) -> str:
-    top = 30 + place * _ROW
-    width = max(1.0, figure["median"] * scale)
-    colour = "#2b6cb0" if name.startswith("ours") else "#a0aec0"
-    target = _TARGETS.get(name)
-    line = "" if target is None else f'<path d="M{_LEFT + target * scale:.1f} {top} v{_ROW - 4}" stroke="#c53030" stroke-width="2"/>'
-    return (
-        f'<text x="{_LEFT - 8}" y="{top + 15}" text-anchor="end">{escape(name)}</text>'
-        f'<rect x="{_LEFT}" y="{top + 2}" width="{width:.1f}" height="{_ROW - 8}" fill="{colour}"/>{line}'
-        f'<text x="{_LEFT + width + 6:.1f}" y="{top + 15}">{figure["median"]:.1f}</text>'
+    memory, start, claims = scale["memory"], scale["start"], scale["claims"]
+    yield "![Memory of a worker over its messages](benchmarks/memory.svg)"
+    yield (
+        f"A worker takes {memory['most_mib']} MiB at most over {memory['messages']:,} messages that all wait when it starts. "
+        f"A row of the inbox takes {memory['inbox_bytes_per_row']} bytes, index included. "
+        f"`consumer-idem run` polls {start['first_poll_s'][0]} s after its start, its way into the group included; "
+        f"`import consumer_idem` with all its names takes {1e3 * start['import_s'][0]:.0f} ms."
     )
+    head = ["inbox rows", "µs per claim", "PostgreSQL µs per claim", "bytes per row"]
+    fields = ("microseconds", "database_microseconds", "bytes_per_row")
+    yield _table(head, [[f"{rows:,}", *(claims[str(rows)][name] for name in fields)] for rows in claims["rows"]])
+
+
+def _profile(results: Results) -> Iterator[str]:
+    profile = results.get("profile")
+    if not profile:
+        return
+    names = [name for name, found in profile.items() if isinstance(found, Mapping) and "worker" in found]
+    stages = sorted(
+        {stage for name in names for stage in profile[name]["worker"]}, key=lambda stage: -profile[names[0]]["worker"].get(stage, 0)
+    )
+    yield "## Where the time goes"
+    yield "Processor time of the worker per message, in µs, sampled by py-spy: the innermost frame of ours decides, so that the driver counts as who called it."
+    rows = [[stage, *(profile[name]["worker"].get(stage, "") for name in names)] for stage in stages]
+    yield _table(["", *(f"`{name}`" for name in names)], [*rows, ["all", *(profile[name]["worker_microseconds"] for name in names)]])
+    for name in names[:1]:
+        yield f"The same of PostgreSQL for `{name}`, from pg_stat_statements (waiting included):"
+        statements = [row for row in profile[name]["statements"] if row["microseconds_per_message"] >= 0.05]
+        yield _table(
+            ["statement", "calls", "µs/message"],
+            [[f"`{row['statement']}`", row["calls"], row["microseconds_per_message"]] for row in statements],
+        )
