@@ -1,13 +1,17 @@
 """How aiokafka's consumer and producer are started and stopped, in bounded time."""
 
 import asyncio
+import logging
 import time
 from typing import Any
 
-from aiokafka.errors import KafkaError
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError, ProducerClosed
 
 from consumer_idem.errors import KafkaUnavailable
 from consumer_idem.kafka._aiokafka_wire import Client
+
+log = logging.getLogger(__name__)
 
 _PAUSE = 0.2
 _LAST_WORDS = 1.0
@@ -37,14 +41,21 @@ async def stop(it: Any, client: Any, seconds: float) -> bool:
     """
     stopping = asyncio.ensure_future(it.stop())
     await asyncio.wait({stopping}, timeout=seconds)
-    if stopping.done():
-        stopping.result()
-        return True
-    sender = getattr(getattr(it, "_sender", None), "sender_task", None)
-    if sender is not None:
-        sender.cancel()
+    in_time: bool = stopping.done()
+    if not in_time:
+        await _cut(it, client, stopping)
+    # It ends half-way, as cancelled, when one of its own tasks waits to try again.
+    if stopping.cancelled() or not stopping.done() or stopping.exception() is not None:
+        log.info("aiokafka did not stop cleanly", extra={"of": type(it).__name__})
+        await asyncio.wait({asyncio.ensure_future(client.close())}, timeout=_LAST_WORDS)
+    return in_time
+
+
+async def _cut(it: Any, client: Any, stopping: "asyncio.Future[Any]") -> None:
+    if isinstance(it, AIOKafkaProducer) and it._sender.sender_task is not None:
+        it._sender.sender_task.cancel()
+        it._message_accumulator.fail_all(ProducerClosed())
     for connection in list(client._conns.values()):
         connection.close()
     await asyncio.wait({stopping}, timeout=_LAST_WORDS)
     stopping.cancel()
-    return False

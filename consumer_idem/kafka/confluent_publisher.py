@@ -68,7 +68,8 @@ class ConfluentPublisher:
             self._thread = None
 
     async def _count_partitions(self, topic: str) -> int:
-        assert self._thread is not None
+        if self._thread is None:
+            raise KafkaUnavailable("This publisher is not started, or closed.")
         try:
             found = await asyncio.to_thread(self._thread.producer.list_topics, topic, _ANSWER_WITHIN)
         except KafkaException as error:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from consumer_idem.kafka import _confluent_lookups, aiokafka_publisher, confluent_publisher, confluent_subscriber
+from consumer_idem.kafka import _confluent_lookups, _confluent_producer, aiokafka_publisher, confluent_publisher, confluent_subscriber
 from consumer_idem.kafka import aiokafka as aiokafka_module
 from consumer_idem.kafka.aiokafka import AiokafkaPublisher, AiokafkaSubscriber
 from consumer_idem.kafka.confluent import ConfluentPublisher, ConfluentSubscriber
@@ -126,6 +126,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let clients wait for their brokers two seconds instead of ten."""
     for module in (aiokafka_module, aiokafka_publisher, confluent_subscriber, _confluent_lookups, confluent_publisher):
         monkeypatch.setattr(module, "_ANSWER_WITHIN", 2.0)
+    monkeypatch.setattr(_confluent_producer, "_CLOSE_WITHIN", 2.0)
 
 
 @pytest.fixture

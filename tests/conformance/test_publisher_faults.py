@@ -108,6 +108,23 @@ async def test_a_request_that_was_never_answered_is_sent_again(
     assert values(proxied.bootstrap, name) == list(range(21))
 
 
+async def test_closing_ends_in_time_when_nobody_answers(make_publisher: MakePublisher, proxied: Any, topic: Any, patience: None) -> None:
+    name = topic()
+    async with TcpProxy(proxied.proxied_address, port=proxied.proxy_port) as proxy:
+        publisher = make_publisher(proxy.bootstrap)
+        await publisher.start()
+        await publisher.publish([record(name, b"0")])
+        proxy.hold()
+        publishing = asyncio.ensure_future(publisher.publish([record(name, b"1")]))
+        await asyncio.sleep(0.1)
+        began = time.monotonic()
+        await publisher.close()
+        deliveries = await publishing
+
+    assert time.monotonic() - began < 6
+    assert kinds(deliveries) == [FailureKind.RETRIABLE]
+
+
 async def test_a_cancelled_publish_leaves_the_publisher_usable(publisher: Publisher, kafka: str, topic: Any) -> None:
     name = topic()
     publishing = asyncio.ensure_future(publisher.publish([record(name, str(number).encode()) for number in range(10)]))

@@ -31,9 +31,9 @@ async def read_all(member: Member, partition: Partition, last: int) -> tuple[lis
 
 @pytest.mark.parametrize("change", [kafka_raw.flip, kafka_raw.unknown_codec, kafka_raw.not_compressed])
 async def test_a21_a_batch_that_cannot_be_read_is_told_and_passed(join: Join, broker: Any, topic: Any, change: Any) -> None:
+    name = topic()
     if not isinstance(broker, KafkaBroker):
         pytest.skip("the broker's files are out of reach")
-    name = topic()
     produce(broker.bootstrap, name, 200, batch=20)
     start, behind = kafka_raw.damage(broker, name, 100, change)
     member = await join(name)
@@ -133,6 +133,28 @@ async def test_a6_partitions_are_lost_when_the_session_has_run_out(connect: Conn
         await cut_off.holding(partition)
         assert await cut_off.subscriber.committed(partition) == 9
         await cut_off.subscriber.close()
+
+
+@pytest.mark.parametrize("how", ["hold", "refuse"])
+async def test_closing_ends_in_time_when_nobody_answers(
+    connect: Connect, proxied: Any, topic: Any, group: str, patience: None, how: str
+) -> None:
+    name = topic()
+    async with TcpProxy(proxied.proxied_address, port=proxied.proxy_port) as proxy:
+        member = Member(connect(proxy.bootstrap, group))
+        await member.subscriber.start([name], member)
+        await member.holding(Partition(name, 0))
+        if how == "hold":
+            proxy.hold()
+        else:
+            proxy.refuse()
+            proxy.cut()
+            await asyncio.sleep(0.3)
+        began = time.monotonic()
+        await member.subscriber.close()
+
+    assert time.monotonic() - began < 8
+    assert member.heard("revoked") == [frozenset({Partition(name, 0)})]
 
 
 async def test_connections_that_are_cut_lose_and_double_nothing(connect: Connect, proxied: Any, topic: Any, group: str) -> None:
