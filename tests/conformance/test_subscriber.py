@@ -187,3 +187,31 @@ async def test_a_partition_that_nobody_polls_holds_up_no_other(join: Join, kafka
     later = await member.read(Partition(name, 1), 20_000)
 
     assert numbers(polled) == numbers(later) == list(range(20_000))
+
+
+async def test_a_slow_partition_does_not_delay_the_others(join: Join, kafka: str, topic: Any) -> None:
+    name = topic(2)
+    produce(kafka, name, 20_000, 0)
+    member = await join(name)
+    await until(lambda: len(member.held) == 2)
+    done = asyncio.Event()
+
+    async def crawl() -> int:
+        read = 0
+        while not done.is_set():
+            read += len(await member.subscriber.poll(Partition(name, 0), 100, SHORT))
+            await asyncio.sleep(0.02)
+        return read
+
+    crawling = asyncio.create_task(crawl())
+    delays: list[float] = []
+    for number in range(30):
+        waiting = asyncio.create_task(member.subscriber.poll(Partition(name, 1), 10, timedelta(seconds=10)))
+        await asyncio.to_thread(produce, kafka, name, 1, 1, number)
+        acknowledged = time.monotonic()
+        assert numbers(await waiting) == [number]
+        delays.append(time.monotonic() - acknowledged)
+    done.set()
+
+    assert await crawling > 100
+    assert sorted(delays)[len(delays) // 2] < 0.15
