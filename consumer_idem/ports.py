@@ -17,7 +17,10 @@ Row = Mapping[str, Any]
 
 
 class Bounds(NamedTuple):
-    """The offsets a partition holds now: the first that can be read, and the one that the next message will get."""
+    """The offsets a partition holds now: the first that can be read, and the one that the next message will get.
+
+    An open transaction holds the end back at its first message.
+    """
 
     earliest: int
     end: int
@@ -45,7 +48,8 @@ class Subscriber(Protocol):
     async def poll(self, partition: Partition, limit: int, timeout: timedelta) -> Sequence[Message]:
         """Return up to `limit` next messages of `partition` in order; empty if none came within `timeout`.
 
-        Raises PartitionLost if it is not held any more, OffsetOutOfRange if its position is not in the log.
+        Raises PartitionLost if it is not held any more, OffsetOutOfRange if its position is not in the log, Unreadable where
+        something in the log cannot be decoded, again and again until the next seek. A cancelled poll loses no message.
         """
 
     async def seek(self, partition: Partition, offset: int) -> None:
