@@ -55,11 +55,11 @@ def ours(handler: str, client: str, messages: int, **options: Any) -> Contestant
 
 
 LOOP = Contestant(name="loop", program="loop", messages=5_000)
-FLOOR = Contestant(name="set_floor", program="set_floor", messages=60_000, options={"tuned": True})
+FLOOR = Contestant(name="set_floor", program="set_floor", messages=120_000, options={"tuned": True})
 OURS = {
     (handler, client): ours(handler, client, messages)
     for client in ("aiokafka", "confluent")
-    for handler, messages in (("await", 20_000), ("defer", 60_000), ("batch", 60_000))
+    for handler, messages in (("await", 30_000), ("defer", 120_000), ("batch", 120_000))
 }
 PGBENCH = Contestant(name="pgbench_pipelined", program="pgbench", messages=60_000)
 

@@ -48,8 +48,10 @@ async def deferring(payment: PaymentRequested, tx: Tx) -> None:
 
 
 async def in_batches(items: Sequence[Item[PaymentRequested]], tx: Tx) -> None:
-    """Writes for all messages at once."""
+    """Writes for all messages at once; a poisoned message spoils them all, and they run again one by one."""
     payments = [item.payload for item in items]
+    if any(payment.note == POISON for payment in payments):
+        raise Poisoned
     columns = (
         [payment.payment_id for payment in payments],
         [payment.account for payment in payments],
