@@ -6,6 +6,7 @@ import sys
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.bench.measure import Contest, Failed, end, first_poll
 from tests.bench.results import load_before, machine, now, versions
 from tests.bench.rounds import tell
 from tests.bench.stage import Stage
-from tests.bench.work import Work
+from tests.bench.work import OUT, Work
 
 WORKER = OURS["defer", "aiokafka"]
 MANY = 1_000_000
@@ -130,11 +131,12 @@ async def _side_by_side(stage: Stage, partitions: int, processes: int, messages:
 
 
 async def _memory(stage: Stage, messages: int) -> dict[str, Any]:
-    """Resident memory of a worker over many messages, all of them waiting in the topic when it starts."""
+    """Resident memory of a worker that also publishes, over many messages, all of them waiting in the topic when it starts."""
     work = Work(messages=messages)
+    stage.empty_topic(8, OUT)
     topic = await asyncio.to_thread(stage.new_topic, work)
     database = await stage.database()
-    job = _job(stage, database, topic, 8)
+    job = replace(_job(stage, database, topic, 8), options={**WORKER.options, "relay": True})
     process = await _spawn(job)
     samples: list[int] = []
     try:

@@ -95,9 +95,9 @@ class Stage:
         self.produce(name, work)
         return name
 
-    def empty_topic(self, partitions: int) -> str:
-        """Make a topic of its own."""
-        name = f"bench-{uuid.uuid4().hex[:12]}"
+    def empty_topic(self, partitions: int, name: str | None = None) -> str:
+        """Make a topic, by default with a name of its own."""
+        name = name or f"bench-{uuid.uuid4().hex[:12]}"
         self.admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
         self._ends[name] = [0] * partitions
         return name

@@ -1,6 +1,6 @@
 """Ours, as a user runs it: `consumer-idem run tests.bench.contestants.ours:app`.
 
-`handler` is await, defer or batch; `client` aiokafka or confluent; `settings` what a user may set beside it.
+`handler` is await, defer or batch; `client` aiokafka or confluent; `relay` publishes, too; `settings` what a user may set beside it.
 """
 
 import sys
@@ -101,7 +101,8 @@ def main() -> None:
     """Run the command line in this process; `plain` without uvloop, even where it is installed."""
     if read_job().options.get("plain"):
         sys.modules["uvloop"] = None  # type: ignore[assignment]  # what Python does for a module that must not be imported
-    sys.argv = ["consumer-idem", "run", "tests.bench.contestants.ours:app", "--no-relay", "--log-level", "warning"]
+    relay = [] if read_job().options.get("relay") else ["--no-relay"]
+    sys.argv = ["consumer-idem", "run", "tests.bench.contestants.ours:app", *relay, "--log-level", "warning"]
     commands()
 
 
