@@ -124,7 +124,8 @@ class App:
             flags = flags or {}
             self._refuse_to_replace(flags)
             given = {"database": self._database if isinstance(self._database, str) else None, "kafka": self._kafka}
-            known = {**dict(self._settings or {}), **{name: value for name, value in given.items() if value is not None}}
+            known = self._settings.chosen() if self._settings else {}
+            known |= {name: value for name, value in given.items() if value is not None}
             self._runtime = Runtime(
                 group=self.group,
                 handlers=tuple(self.handlers),

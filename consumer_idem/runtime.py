@@ -251,12 +251,12 @@ def _check(settings: Settings) -> None:
         if timeout >= settings.session_timeout:
             raise DeclarationError(
                 f"{name} ({timeout}) must be below session_timeout ({settings.session_timeout}): "
-                "else the transaction of a worker that was stopped blocks its successor."
+                "else the transaction of a worker that was stopped blocks its successor. Lower it, or leave it out."
             )
     if settings.lock_timeout >= settings.statement_timeout:
         raise DeclarationError(
             f"lock_timeout ({settings.lock_timeout}) must be below statement_timeout ({settings.statement_timeout}): "
-            "else waiting for another worker looks like a statement that fails."
+            "else waiting for another worker looks like a statement that fails. Lower it, or leave it out."
         )
 
 

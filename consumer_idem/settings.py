@@ -1,6 +1,6 @@
 """The only reader of the environment: `CONSUMER_IDEM_…` and `.env`. Secrets are masked wherever settings are shown."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -11,6 +11,8 @@ from consumer_idem.errors import SettingRefused
 
 Client = Literal["aiokafka", "confluent"]
 
+_FOLLOWING = ("idle_in_transaction_timeout", "statement_timeout", "lock_timeout")
+
 
 def _seconds(value: object) -> object:
     """Take a bare number from the environment as seconds."""
@@ -18,6 +20,15 @@ def _seconds(value: object) -> object:
 
 
 Duration = Annotated[timedelta, BeforeValidator(_seconds)]
+
+_SESSION = timedelta(seconds=30)
+_STATEMENT = timedelta(seconds=20)
+
+
+def _at_most(longest: timedelta, share: float, of: str, otherwise: timedelta) -> Callable[[dict[str, Any]], timedelta]:
+    """Make a default: `longest`, or this share of the time-out `of` where that is less. Whoever lowers one need not lower all."""
+    # Older versions of pydantic call it although the other was refused, and is not among what is known.
+    return lambda known: min(longest, known.get(of, otherwise) * share)
 
 
 class Settings(BaseSettings):
@@ -44,14 +55,16 @@ class Settings(BaseSettings):
     """PostgreSQL schema of the library's tables."""
     batch_size: int = Field(500, ge=1, le=10_000)
     """The most messages that share a transaction."""
-    session_timeout: Duration = timedelta(seconds=30)
+    session_timeout: Duration = Field(_SESSION, gt=timedelta(0))
     """After so long without a heartbeat Kafka gives a worker's partitions to another."""
-    lock_timeout: Duration = timedelta(seconds=3)
-    """The longest wait for a key that another worker is handling."""
-    idle_in_transaction_timeout: Duration = timedelta(seconds=10)
-    """PostgreSQL ends a transaction whose worker is silent for so long; must be below session_timeout."""
-    statement_timeout: Duration = timedelta(seconds=20)
-    """PostgreSQL ends a statement that takes so long, also one that its worker never finished sending; below session_timeout."""
+    idle_in_transaction_timeout: Duration = Field(default_factory=_at_most(timedelta(seconds=10), 1 / 2, "session_timeout", _SESSION))
+    """PostgreSQL ends a transaction whose worker is silent for so long. Must be below session_timeout; by default at most half of it."""
+    statement_timeout: Duration = Field(default_factory=_at_most(_STATEMENT, 2 / 3, "session_timeout", _SESSION))
+    """PostgreSQL ends a statement that takes so long, also one that its worker never finished sending. Must be below session_timeout; by
+    default at most two thirds of it.
+    """
+    lock_timeout: Duration = Field(default_factory=_at_most(timedelta(seconds=3), 1 / 2, "statement_timeout", _STATEMENT))
+    """The longest wait for a key that another worker is handling. Must be below statement_timeout; by default at most half of it."""
     outbox_depth_limit: int = Field(100_000, ge=1)
     """Consumption pauses when so many records wait to be published, and resumes at half."""
     outbox_age_limit: Duration = Field(timedelta(minutes=10), gt=timedelta(0))
@@ -65,6 +78,10 @@ class Settings(BaseSettings):
     prepared_statements: bool = True
     """False behind a transaction-pooling proxy that does not know protocol-level prepared statements."""
 
+    def chosen(self) -> dict[str, Any]:
+        """Return all settings but defaults that follow from others: those follow anew where something else goes before."""
+        return {name: value for name, value in self if name in self.model_fields_set or name not in _FOLLOWING}
+
 
 def settings_from(given: Mapping[str, Any]) -> Settings:
     """Return the settings: what is `given`, then the environment, then `.env`; raise SettingRefused for what cannot be used."""
@@ -72,7 +89,9 @@ def settings_from(given: Mapping[str, Any]) -> Settings:
         return Settings(**given)
     # Without the cause: a traceback would quote what may be a secret.
     except ValidationError as error:
-        refused = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors(include_input=False))
+        # A default that follows from others is no mistake of its own.
+        mistakes = [problem for problem in error.errors(include_input=False) if problem["type"] != "default_factory_not_called"]
+        refused = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in mistakes)
         raise SettingRefused(f"These settings cannot be used. {refused}. Correct the flag, App(…), the environment or .env.") from None
     except SettingsError as error:
         raise SettingRefused(f"The environment or .env cannot be read: {error}. Lists and options are written as JSON.") from None

@@ -18,9 +18,6 @@ from tests.outbox.scene import read_topic
 
 TIMES = {
     "CONSUMER_IDEM_SESSION_TIMEOUT": "3",
-    "CONSUMER_IDEM_IDLE_IN_TRANSACTION_TIMEOUT": "1.5",
-    "CONSUMER_IDEM_STATEMENT_TIMEOUT": "2",
-    "CONSUMER_IDEM_LOCK_TIMEOUT": "1",
     "CONSUMER_IDEM_BATCH_SIZE": "10",
 }
 PAYMENTS = [{"payment_id": f"p{number:02}", "account": ("alice", "bob")[number % 2], "amount": "1.50"} for number in range(60)]
