@@ -1,4 +1,4 @@
-"""Places where a test can make the process fail: `CONSUMER_IDEM_FAILPOINTS="commit.before=kill@3;seal.after=cancel"`.
+"""Places where a test can make the process fail: `CONSUMER_IDEM_FAILPOINTS="commit.after=kill@3;seal.after=cancel"`.
 
 Read once at import, refused unless CONSUMER_IDEM_ENABLE_FAILPOINTS=1. Without them a failpoint costs one comparison.
 Actions: raise, cancel, kill (SIGKILL to itself), stop (SIGSTOP to itself), exit, hang, sleep:SECONDS. `@N` acts at the
@@ -14,6 +14,31 @@ from dataclasses import dataclass
 from consumer_idem.errors import ConsumerIdemError
 
 _SPEC = re.compile(r"(?P<name>[\w.]+)=(?P<action>[a-z]+)(:(?P<seconds>[\d.]+))?(@(?P<at>\d+)(?P<on>\+)?)?")
+
+
+IN_BATCH = (
+    "begin.after",
+    "claim.after",
+    "handler.before",
+    "handlers.after",
+    "flush.after",
+    "settle.after",
+    "seal.after",
+    "commit.after",
+    "synchronizers.after",
+)
+"""Those on the way of one batch, in order."""
+NAMES = (
+    "poll.after",
+    "mark.after",
+    *IN_BATCH,
+    "offsets.before",
+    "offsets.after",
+    "relay.before_publish",
+    "relay.after_ack",
+    "relay.after_settle",
+)
+"""All there are; docs/testing.md says where."""
 
 
 class FailpointHit(ConsumerIdemError):
@@ -34,12 +59,14 @@ class _Failpoint:
 
 
 def parse(text: str) -> dict[str, _Failpoint]:
-    """Return the failpoints that `text` names; raise ConsumerIdemError where it is not understood."""
+    """Return the failpoints that `text` names; raise ConsumerIdemError where it is not understood, or names one that is not there."""
     points: dict[str, _Failpoint] = {}
     for part in filter(None, (piece.strip() for piece in text.split(";"))):
         match = _SPEC.fullmatch(part)
         if match is None or match["action"] not in _ACTIONS:
             raise ConsumerIdemError(f"Failpoint {part!r} is not NAME=ACTION[:SECONDS][@N[+]]; actions: {', '.join(_ACTIONS)}.")
+        if match["name"] not in NAMES:
+            raise ConsumerIdemError(f"There is no failpoint {match['name']!r}. There are {', '.join(NAMES)}.")
         points[match["name"]] = _Failpoint(match["action"], float(match["seconds"] or 0), int(match["at"] or 0), match["on"] == "+")
     return points
 

@@ -21,7 +21,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from consumer_idem import Applied, Message, Quarantined, Reason, Rejected, Skipped
+from consumer_idem import Applied, Message, Quarantined, Reason, Rejected, Skipped, failpoint
 from consumer_idem.settings import Settings
 from consumer_idem.testing.services.choose import Postgres
 
@@ -281,6 +281,7 @@ def test_failpoints_are_those_of_the_code() -> None:
     named = set(re.findall(r"`((?:\w+)\.(?:after|before)\w*)`", page(ROOT / "docs" / "testing.md")))
 
     assert named == reached
+    assert set(failpoint.NAMES) == reached
 
 
 def test_every_reason_is_described() -> None:

@@ -88,8 +88,11 @@ def crash_at(point: str, *, at: int = 1) -> Iterator[None]:
     """Let the worker crash inside this block when it reaches the failpoint `point` for the `at`-th time.
 
     Points, in order: begin.after, claim.after, handler.before, handlers.after, flush.after, settle.after, seal.after, commit.after,
-    synchronizers.after. Up to seal.after nothing is committed; from commit.after on everything is.
+    synchronizers.after. Up to seal.after nothing is committed; from commit.after on everything is. Another name is a ConsumerIdemError:
+    a worker that never comes there would not crash, and the test would prove nothing.
     """
+    if point not in failpoint.IN_BATCH:
+        raise ConsumerIdemError(f"`deliver` comes to no failpoint {point!r}. It comes to {', '.join(failpoint.IN_BATCH)}.")
     failpoint.active.update(failpoint.parse(f"{point}=cancel@{at}"))
     _crashing.add(point)
     try:
