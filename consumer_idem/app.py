@@ -58,8 +58,8 @@ class App:
         self,
         topic: str,
         *,
-        source: Source[Any],
-        name: str,
+        source: Source[Any] | None = None,
+        name: str | None = None,
         type: str | None = None,
         scope: str | None = None,
         retry: RetryPolicy | None = None,
@@ -67,8 +67,10 @@ class App:
         """Declare the handler of a topic's messages: `async def handler(payload, tx) -> None | Rejected`.
 
         `name` is stable for ever: it is the scope of the idempotency keys; a handler that is renamed says `scope="old name"`.
-        `type` takes only messages whose `ce_type` header says so. `retry` is what follows when the handler raises.
+        `type` takes only messages whose `ce_type` header says so. `retry` is what follows when the handler raises. `source` and
+        `name` must be given.
         """
+        source, name = _given(topic, source, name)
         return self._declare(
             lambda function: Handler(
                 name=name, scope=scope or name, topic=topic, type=type, source=source, function=function, policy=retry or RetryPolicy()
@@ -79,8 +81,8 @@ class App:
         self,
         topic: str,
         *,
-        source: Source[Any],
-        name: str,
+        source: Source[Any] | None = None,
+        name: str | None = None,
         type: str | None = None,
         scope: str | None = None,
         retry: RetryPolicy | None = None,
@@ -88,8 +90,9 @@ class App:
         """Declare a handler of many messages at once: `async def handler(items: Sequence[Item[P]], tx) -> None`.
 
         It gets the fresh messages of a batch, refuses single ones with `item.reject(…)` and publishes with `item.publish(…)`. If it
-        raises, it is called again with one message at a time.
+        raises, it is called again with one message at a time. `source` and `name` must be given.
         """
+        source, name = _given(topic, source, name)
         return self._declare(
             lambda function: Handler(
                 name=name,
@@ -188,11 +191,24 @@ class App:
             self._runtime = None
 
 
+def _given(topic: object, source: Source[Any] | None, name: str | None) -> tuple[Source[Any], str]:
+    """Return what a declaration cannot do without, or say what to write."""
+    # `@app.handler` without anything is called with the function itself, and would declare nothing.
+    if not isinstance(topic, str) or not topic:
+        raise DeclarationError('A handler needs a topic: write @app.handler("payments.requested", source=…, name="apply-payment").')
+    if not name:
+        raise DeclarationError(f'The handler for topic {topic!r} needs a name that never changes: name="apply-payment".')
+    if source is None:
+        raise DeclarationError(
+            f"Handler {name!r} needs to know what comes in: source=checkout, "
+            'where checkout = Source("checkout", model=…, message_id=field(…), fingerprint=Fingerprint(…)).'
+        )
+    if not isinstance(source, Source):
+        raise DeclarationError(f"Handler {name!r}: source= must be a Source, not {type(source).__name__}.")
+    return source, name
+
+
 def _check(handler: Handler, others: Sequence[Handler]) -> None:
-    if not handler.name:
-        raise DeclarationError(f'The handler for topic {handler.topic!r} needs a name that never changes: name="apply-payment".')
-    if not isinstance(handler.source, Source):
-        raise DeclarationError(f"Handler {handler.name!r}: source= must be a Source, not {type(handler.source).__name__}.")
     if not any(map(inspect.iscoroutinefunction, (handler.function, type(handler.function).__call__))):
         raise DeclarationError(
             f"Handler {handler.name!r} is a plain function: it would block every partition while it runs. Declare it with `async def`."

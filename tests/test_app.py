@@ -27,6 +27,29 @@ def test_a_handler_that_cannot_be_called_is_refused_when_it_is_declared(handler,
         App(group="shop").handler("t", source=checkout(), name="h")(handler)
 
 
+@pytest.mark.parametrize("declare", ["handler", "batch_handler"])
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"source": checkout()}, "handler for topic 't' needs a name that never changes: name="),
+        ({"source": checkout(), "name": ""}, "handler for topic 't' needs a name that never changes: name="),
+        ({"name": "h"}, "Handler 'h' needs to know what comes in: source=checkout, where checkout = Source"),
+        ({"name": "h", "source": "checkout"}, "Handler 'h': source= must be a Source, not str"),
+        ({}, "needs a name"),
+    ],
+)
+def test_what_a_declaration_lacks_is_named_with_what_to_write(declare, given, why):
+    with pytest.raises(DeclarationError, match=why):
+        getattr(App(group="shop"), declare)("t", **given)
+
+
+def test_a_decorator_without_anything_is_refused_and_not_silent():
+    with pytest.raises(DeclarationError, match=r"needs a topic: write @app\.handler"):
+
+        @App(group="shop").handler
+        async def handler(request, tx): ...
+
+
 def test_retry_later_takes_a_duration_with_its_unit():
     with pytest.raises(TypeError, match="timedelta"):
         RetryLater(30)

@@ -69,8 +69,8 @@ def _suggestion(module: ModuleType) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return where in the user's code `error` arose: outside of the import machinery and of this package."""
+    """Return where in the user's code `error` arose: outside of the import machinery, of this package and of generated methods."""
     frames = traceback.extract_tb(error.__traceback__)
     own = os.path.dirname(os.path.dirname(__file__))
-    users = [frame for frame in frames if not frame.filename.startswith(("<frozen", own)) and "importlib" not in frame.filename]
+    users = [frame for frame in frames if not frame.filename.startswith(("<", own)) and "importlib" not in frame.filename]
     return f"(in {users[-1].filename}, line {users[-1].lineno})" if users else ""

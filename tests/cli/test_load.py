@@ -73,6 +73,24 @@ def test_a_wrong_declaration_is_told_in_its_own_words(folder: Path) -> None:
         load("shop_wrong:app")
 
 
+SOURCE = """from consumer_idem import Fingerprint, Source
+
+def made():
+    return Source("checkout", model=dict, message_id=async_id, fingerprint=Fingerprint("id"))
+
+async def async_id(payload, message): ...
+
+checkout = made()
+"""
+
+
+def test_a_wrong_source_is_told_with_the_line_that_declares_it(folder: Path) -> None:
+    (folder / "shop_source.py").write_text(SOURCE)
+
+    with pytest.raises(AppNotFound, match=r"\(in \S+shop_source\.py, line 4\): Source 'checkout': "):
+        load("shop_source:app")
+
+
 def test_a_missing_attribute_suggests_the_apps_of_the_module(folder: Path) -> None:
     (folder / "shop_other.py").write_text(APP)
 
