@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+
+from consumer_idem.errors import SettingRefused
 
 Probe = Callable[[], tuple[bool, dict[str, Any]]]
 """Whether all is well, and what to show."""
@@ -22,8 +25,15 @@ class Probes:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listen; raises OSError if the port is taken."""
-        self._server = await asyncio.start_server(self._serve, self._host, self.port)
+        """Listen; raises SettingRefused if the port is taken, or not allowed."""
+        try:
+            self._server = await asyncio.start_server(self._serve, self._host, self.port)
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise SettingRefused(
+                f"Health cannot be answered on port {self.port}: {why}. Give each process on this machine a port of its own: "
+                "--health-port or CONSUMER_IDEM_HEALTH_PORT."
+            ) from error
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from consumer_idem.errors import SettingRefused
 from consumer_idem.probes import Probes
 
 
@@ -35,6 +36,14 @@ async def test_a_probe_says_yes_and_no(probes):
 
 async def test_an_unknown_path_names_the_known_ones(probes):
     assert await ask(probes[0].port, b"GET / HTTP/1.1\r\n\r\n") == (404, {"known": ["/live"]})
+
+
+async def test_a_port_that_is_taken_is_refused_with_what_to_do(probes):
+    second = Probes(probes[0].port, {}, host="127.0.0.1")
+
+    with pytest.raises(SettingRefused, match=rf"port {probes[0].port}: Address already in use\. Give each process .* --health-port"):
+        await second.start()
+    await second.stop()
 
 
 async def test_garbage_does_not_stop_it(probes):

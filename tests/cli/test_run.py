@@ -1,6 +1,7 @@
 """`consumer-idem run` and `relay`: they work, they end when they are asked to, and say why if they cannot start."""
 
 import json
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -131,6 +132,16 @@ async def test_a_topic_that_is_not_there_is_a_start_up_error(place: Place) -> No
     assert worker.output[-1].startswith("Error: ")
     assert "nowhere.requested" in worker.output[-1]
     assert "Traceback" not in "\n".join(worker.output)
+
+
+async def test_a_health_port_that_is_taken_is_a_start_up_error_and_leaves_the_group(place: Place) -> None:
+    with socket.create_server(("", 0)) as taken:
+        worker = await place.run("--health-port", str(taken.getsockname()[1]))
+
+        assert await worker.wait() == 2
+    assert worker.output[-1].startswith("Error: Health cannot be answered on port ")
+    assert "Traceback" not in "\n".join(worker.output)
+    assert await place.connection.fetchval("SELECT count(owner) FROM idem.progress") == 0
 
 
 async def test_missing_tables_are_a_start_up_error_that_says_what_to_do(empty_dsn: str) -> None:
