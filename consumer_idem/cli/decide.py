@@ -164,7 +164,7 @@ async def _discard(settings: "Settings", chosen: "list[int] | Matching", who: st
 
 async def _ids(connection: "Connection", schema: str, chosen: "list[int] | Matching", would: str | None) -> list[int]:
     """Return the ids of the entries that are meant, oldest first; `would`: tell what would be done to them."""
-    from consumer_idem.cli.entries import group_lines
+    from consumer_idem.cli.entries import group_lines, more_lines
     from consumer_idem.quarantine.table import Quarantine
 
     if isinstance(chosen, list):
@@ -173,7 +173,8 @@ async def _ids(connection: "Connection", schema: str, chosen: "list[int] | Match
     while page := await table.list(connection, chosen, above=ids[-1] if ids else 0, limit=_PAGE):
         ids += [row["id"] for row in page]
     if would is not None:
-        for row in await table.group(connection, chosen):
-            typer.echo(group_lines(row))
+        groups = await table.group(connection, chosen)
+        for line in (*map(group_lines, groups), *more_lines(len(groups), groups[0]["all_groups"] if groups else 0, "groups")):
+            typer.echo(line)
         typer.echo(f"Would {would} {len(ids)} entries. Add --yes to do it." if ids else f"There is nothing to {would}.")
     return ids

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from consumer_idem.consumer.release import Answer
 
 _PREVIEW = 500
+_IN_ALL = ("all_groups", "all_entries")
 _NOT_SHOWN = ("key_hash", "scope_id", "topic_id")
 
 
@@ -27,6 +28,17 @@ def group_lines(group: Row) -> str:
     again = f", released by itself from {time(group['release_at'])}" if group["release_at"] else ""
     line = f"{group['entries']} × {state}{what}: {readable(group['error'])}"
     return f"{line}\n    {when} #{group['first_id']}, topic {', '.join(group['topics'])}{again}"
+
+
+def group_object(group: Row) -> dict[str, Any]:
+    """Return a group for JSON."""
+    return {name: value for name, value in group.items() if name not in _IN_ALL}
+
+
+def more_lines(shown: int, total: int, what: str) -> Iterator[str]:
+    """Yield what is left out, and how to see it."""
+    if total > shown:
+        yield f"… and {total - shown} more {what}. `consumer-idem quarantine list` with --limit {total} lists all; its filters choose."
 
 
 def as_object(evidence: dict[str, Any]) -> dict[str, Any]:

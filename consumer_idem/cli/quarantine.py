@@ -32,20 +32,25 @@ def list_(
     schema: Schema = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what is in quarantine: groups of one reason, handler and error, the latest first; or entries, the oldest first."""
+    """List what is in quarantine: groups of one reason, handler and error, the latest first; or entries, the oldest first.
+
+    Errors that differ only in numbers, ids and quoted values are one group; … stands for what differs.
+    """
     import asyncio
 
     from consumer_idem.cli import told
-    from consumer_idem.cli.entries import group_lines, in_one_line
+    from consumer_idem.cli.entries import group_lines, group_object, in_one_line, more_lines
 
     wanted = matching(reason, handler, topic, since, message_id, None if state == State.ALL else state.value)
-    found = asyncio.run(_list(settings_of(database, schema), wanted, entries, limit))
+    found, total = asyncio.run(_list(settings_of(database, schema), wanted, entries, limit))
     if as_json:
-        typer.echo(told.as_json([dict(row) for row in found]))
+        typer.echo(told.as_json([group_object(row) for row in found]))
     elif found:
         typer.echo("\n".join(in_one_line(row) if entries else group_lines(row) for row in found))
     else:
         typer.echo("Nothing like this is in quarantine.")
+    for line in more_lines(len(found), total, "entries" if entries else "groups"):
+        typer.echo(line, err=as_json)
 
 
 @quarantine.command("show")
@@ -76,12 +81,18 @@ quarantine.command()(release)
 quarantine.command()(discard)
 
 
-async def _list(settings: "Settings", wanted: "Matching", entries: bool, limit: int) -> "Sequence[Row]":
+async def _list(settings: "Settings", wanted: "Matching", entries: bool, limit: int) -> "tuple[Sequence[Row], int]":
+    """Return the rows to list, and how many there are in all."""
     from consumer_idem.quarantine.table import Quarantine
 
     table = Quarantine(settings.schema_name)
     async with reading(settings) as connection:
-        return await (table.list(connection, wanted, limit=limit) if entries else table.group(connection, wanted, limit=limit))
+        groups = await table.group(connection, wanted, limit=1 if entries else limit)
+        if not groups:
+            return [], 0
+        if entries:
+            return await table.list(connection, wanted, limit=limit), groups[0]["all_entries"]
+        return groups, groups[0]["all_groups"]
 
 
 async def _evidence(settings: "Settings", id: int) -> dict[str, Any] | None:

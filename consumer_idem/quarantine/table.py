@@ -104,7 +104,10 @@ class Quarantine:
         return await connection.fetch(self._sql["list"], *astuple(matching), above, limit)
 
     async def group(self, connection: Connection, matching: Matching, *, limit: int = 100) -> Sequence[Row]:
-        """Return the matching entries as groups of one state, reason, handler and error; the one with the latest entry first."""
+        """Return the matching entries as groups of one state, reason, handler and kind of error; the one with the latest entry first.
+
+        Where the `errors` of a group are several, `error` has … for what differs. `all_groups` and `all_entries` tell what there is in all.
+        """
         return await connection.fetch(self._sql["group"], *astuple(matching), limit)
 
     async def read(self, connection: Connection, id: int) -> Row | None:

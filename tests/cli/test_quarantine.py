@@ -47,10 +47,10 @@ async def quarantine(dsn: str, *arguments: str, **options: Any) -> Result:
     return result
 
 
-async def rows(dsn: str, sql: str) -> list[Any]:
+async def rows(dsn: str, sql: str, *args: Any) -> list[Any]:
     connection = await asyncpg.connect(dsn)
     try:
-        return [tuple(row) if len(row) > 1 else row[0] for row in await connection.fetch(sql)]
+        return [tuple(row) if len(row) > 1 else row[0] for row in await connection.fetch(sql, *args)]
     finally:
         await connection.close()
 
@@ -87,6 +87,61 @@ async def test_groups_have_a_count_and_the_first_and_the_last_time(quarantined: 
         "first_id": FAILED,
     }
     assert group["first_at"] < group["last_at"]
+
+
+async def test_errors_that_differ_in_what_varies_are_one_group(quarantined: str) -> None:
+    [of_constraint] = [line for line in (await quarantine(quarantined, "list")).out.splitlines() if "attempts-used-up" in line]
+    await rows(quarantined, ADD_ERRORS, ERRORS)
+    result = await quarantine(quarantined, "list", "--reason", "attempts-used-up")
+    found = json.loads((await quarantine(quarantined, "list", "--reason", "attempts-used-up", "--json")).out)
+
+    assert (
+        of_constraint
+        == '2 × attempts-used-up in apply-payment: CheckViolationError: new row for relation "payment" violates check constraint "small"'
+    )
+    assert sorted(line for line in result.out.splitlines() if " ×" in line) == sorted([of_constraint, *GROUPS])
+    assert sum(group["entries"] for group in found) == 2 + len(ERRORS)
+    assert {group["errors"] for group in found} == {1, 2, 3}
+
+
+ADD_ERRORS = """
+INSERT INTO idem.quarantine (reason, error, consumer_group, topic, partition, "offset")
+SELECT 'attempts-used-up', error, 'g', 1, 7, number FROM unnest($1::text[]) WITH ORDINALITY AS made (error, number)
+"""
+ERRORS = [
+    "LookupError: no account p-4711 in shop/3@17",
+    "LookupError: no account p-4712 in shop/0@5\nDETAIL: another",
+    "LookupError: no account bob-1 in shop/1@1",
+    "LookupError: no depot p-4711",
+    "KeyError: 'alice'",
+    "KeyError: 'bob'",
+    "Http2Error: 'alice'",
+    "ValueError: can't divide alice's share",
+    'DataError: invalid input syntax for type integer: "x17" (amount=12.50)',
+    'DataError: invalid input syntax for type integer: "y18" (amount=-3)',
+    "OSError: refused",
+]
+GROUPS = [
+    "3 × attempts-used-up: LookupError: no account … in …",
+    "1 × attempts-used-up: LookupError: no depot p-4711",
+    "2 × attempts-used-up: KeyError: …",
+    "1 × attempts-used-up: Http2Error: 'alice'",
+    "1 × attempts-used-up: ValueError: can't divide alice's share",
+    '2 × attempts-used-up: DataError: invalid input syntax for type integer: "…" (amount=…)',
+    "1 × attempts-used-up: OSError: refused",
+]
+
+
+@pytest.mark.parametrize(("flags", "what", "total"), [(("--limit", "2"), "groups", 3), (("--entries", "--limit", "3"), "entries", 4)])
+async def test_what_is_left_out_of_a_list_is_counted(quarantined: str, flags: tuple[str, ...], what: str, total: int) -> None:
+    result = await quarantine(quarantined, "list", *flags)
+    as_json = await quarantine(quarantined, "list", *flags, "--json")
+    everything = await quarantine(quarantined, "list", *flags[:-1], str(total))
+
+    left = f"… and 1 more {what}. `consumer-idem quarantine list` with --limit {total} lists all; its filters choose."
+    assert result.out.splitlines()[-1] == as_json.err.strip() == left
+    assert len(json.loads(as_json.out)) == total - 1
+    assert " more " not in everything.out
 
 
 async def test_entries_are_listed_one_by_one_and_filtered(quarantined: str) -> None:
