@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,7 +13,16 @@ from consumer_idem import failpoint, telemetry
 from consumer_idem.consumer.offsets import FirstStart, NewIncarnation, Start, start_position
 from consumer_idem.consumer.processor import Course, Processor
 from consumer_idem.consumer.seal import ProgressSeal
-from consumer_idem.errors import DatabaseRewound, Fenced, OffsetOutOfRange, OrderBroken, PartitionLost, Unreadable
+from consumer_idem.errors import (
+    CommitUnknown,
+    DatabaseFailure,
+    DatabaseRewound,
+    Fenced,
+    OffsetOutOfRange,
+    OrderBroken,
+    PartitionLost,
+    Unreadable,
+)
 from consumer_idem.inbox.progress import Progress, Slot, Taken
 from consumer_idem.inbox.topics import Topics
 from consumer_idem.message import Message, Partition
@@ -21,6 +31,9 @@ from consumer_idem.ports import Bounds, Connection, Database, Subscriber
 from consumer_idem.transaction.short import short
 
 log = logging.getLogger(__name__)
+
+_LOOK_BACK = 5.0
+"""Seconds between two looks of an idle lane at its progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +73,7 @@ class Lane:
         self._backlog: Sequence[Message] = ()
         self._in_doubt: tuple[int, int] | None = None
         self._known = False
+        self._look_back_at = 0.0
         self.ended = False
         self.waiting = False
 
@@ -106,6 +120,7 @@ class Lane:
         except Unreadable as unreadable:
             return await self._pass_over(unreadable)
         if not messages:
+            await self._look_back()
             return 0
         await failpoint.reached("poll.after")
         self._backlog = messages
@@ -127,6 +142,15 @@ class Lane:
         finally:
             stopping.cancel()
             poll.cancel()
+
+    async def _look_back(self) -> None:
+        """Look for a database that went back: without a message there is no seal that would notice, and what it lost would stay lost."""
+        assert self._seal is not None
+        now = time.monotonic()
+        if now >= self._look_back_at:
+            self._look_back_at = now + _LOOK_BACK
+            with contextlib.suppress(DatabaseFailure, CommitUnknown):
+                await self._seal.explain(self._database)
 
     async def _pass_over(self, unreadable: Unreadable) -> int:
         """Quarantine bytes that the client could not make messages of, and go on behind them."""
@@ -215,6 +239,7 @@ class Lane:
         passed = 0 if taken is None else taken.next_offset
         self._seal = ProgressSeal(self._progress, slot, epoch, settings.owner, start.offset, settings.schema, passed)
         self._course, self._known = Course(self._seal, stopping=self._stopping), True
+        self._look_back_at = time.monotonic() + _LOOK_BACK
         self._in_doubt = self._doubtful(taken)
         await self._subscriber.seek(self.partition, start.offset)
         self._tell(start, epoch)
