@@ -235,7 +235,7 @@ class Lane:
                 slot = Slot(settings.group, await self._topics.renew(connection, topic, slot.topic, kafka_id), number)
                 taken = await self._progress.take(connection, slot, settings.owner, settings.batch_size)
                 start = Start(bounds.earliest)
-            epoch = await self._begin(connection, slot, start) if taken is None else taken.epoch
+            epoch = await self._enter(connection, slot, start, taken)
         passed = 0 if taken is None else taken.next_offset
         self._seal = ProgressSeal(self._progress, slot, epoch, settings.owner, start.offset, settings.schema, passed)
         self._course, self._known = Course(self._seal, stopping=self._stopping), True
@@ -244,12 +244,17 @@ class Lane:
         await self._subscriber.seek(self.partition, start.offset)
         self._tell(start, epoch)
 
-    async def _begin(self, connection: Connection, slot: Slot, start: Start) -> int:
+    async def _enter(self, connection: Connection, slot: Slot, start: Start, taken: Taken | None) -> int:
+        """Return the epoch under which the slot is ours, with its progress at the start or behind it."""
         settings = self._settings
-        if await self._progress.begin(connection, slot, start.offset, settings.owner, settings.batch_size):
-            return 1
-        taken = await self._progress.take(connection, slot, settings.owner, settings.batch_size)
-        assert taken is not None
+        if taken is None:
+            if await self._progress.begin(connection, slot, start.offset, settings.owner, settings.batch_size):
+                return 1
+            taken = await self._progress.take(connection, slot, settings.owner, settings.batch_size)
+            assert taken is not None
+        if start.offset > taken.next_offset:
+            # Kafka has deleted what lies between. A progress that stayed before it would look like a database that went back.
+            await self._progress.skip(connection, slot, taken.epoch, start.offset)
         return taken.epoch
 
     def _doubtful(self, taken: Taken | None) -> tuple[int, int] | None:

@@ -42,6 +42,10 @@ class Progress:
         args = (slot.group, slot.topic, slot.partition, offset, owner, batch_limit)
         return bool(await connection.fetch(self._sql["begin_progress"], *args))
 
+    async def skip(self, connection: Connection, slot: Slot, epoch: int, offset: int) -> None:
+        """Move the progress to `offset`, over messages that are in Kafka no more."""
+        await connection.execute(self._sql["skip_progress"], slot.group, slot.topic, slot.partition, epoch, offset)
+
     async def topic_known(self, connection: Connection, group: str, topic: str) -> bool:
         """Tell whether the group has progress on any partition of any incarnation of the topic."""
         return bool((await connection.fetch(self._sql["topic_known"], group, topic))[0]["known"])

@@ -176,6 +176,25 @@ async def test_a10_lost_group_offsets_start_where_the_database_says(stage: Stage
     assert await stage.rows("SELECT count(*) FROM idem.duplicate") == [0]
 
 
+async def test_a30_messages_that_kafka_deleted_before_they_were_read_are_told_and_passed(stage: Stage):
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    stage.produce(payments(40), partition=lambda _: 0)
+    worker = await stage.worker()
+    await stage.until("SELECT count(*) FROM payment", 40)
+    worker.terminate()
+    await worker.wait()
+    stage.produce(payments(60, 40), partition=lambda _: 0)
+    admin, deleted = AdminClient({"bootstrap.servers": stage.kafka}), TopicPartition(stage.topic, 0, 60)
+    admin.delete_records([deleted])[deleted].result(30)
+    worker = await stage.worker()
+    await worker.line("Kafka has deleted messages before they were read.*40 to 59")
+    await stage.until_consumed(100)
+
+    assert await stage.effects() == sorted(set(ids(100)) - {f"p{number}" for number in range(40, 60)})
+
+
 @BOTH
 async def test_a27_members_that_come_and_go_lose_and_double_nothing(stage: Stage, client: str):
     stage.client = client
