@@ -6,11 +6,12 @@ from uuid import UUID
 
 from consumer_idem.consumer.handler import Handler
 from consumer_idem.errors import ConsumerIdemError
-from consumer_idem.inbox.spelled import key_hashes
+from consumer_idem.inbox.spelled import key_hashes, parts_of
 from consumer_idem.inbox.table import Inbox
 from consumer_idem.outbox.unpublished import Unpublished
 from consumer_idem.ports import Connection, Database, Row
-from consumer_idem.quarantine.table import Quarantine
+from consumer_idem.quarantine.table import Holding, Quarantine
+from consumer_idem.quarantine.wording import patterns_of
 from consumer_idem.transaction.short import short
 
 
@@ -65,6 +66,18 @@ class Histories:
         async with short(self._database, self._schema) as connection:
             found = [await self._of_key(connection, handler, key_hash) for key_hash in hashes]
         return [history for history in found if not history.is_empty]
+
+    async def guess(self, group: str, handlers: Sequence[Handler], message_id: Sequence[str]) -> Sequence[Row]:
+        """Return entries in quarantine that have no id, and whose text holds this one: they may be about it, or not.
+
+        At most 20, of the newest 1,000 without an id.
+        """
+        patterns = patterns_of(message_id if len(message_id) > 1 else parts_of(message_id[0]))
+        if patterns is None:
+            return ()
+        where = Holding(group=group, topics=[each.topic for each in handlers], scopes=[each.scope for each in handlers])
+        async with short(self._database, self._schema) as connection:
+            return await self._quarantine.holding(connection, where, patterns)
 
     async def _of_key(self, connection: Connection, handler: Handler, key_hash: UUID) -> History:
         settled = await self._inbox.find(connection, key_hash)

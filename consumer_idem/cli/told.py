@@ -29,6 +29,13 @@ def as_lines(history: History) -> Iterator[str]:
     yield from _several("outbox", [_record(row) for row in history.unpublished], "nothing waits")
 
 
+def as_guess(entries: Sequence[Row], message_id: str) -> Iterator[str]:
+    """Yield entries that were found by their text, and say what that is worth."""
+    if entries:
+        yield f"Perhaps message {readable(message_id)}: a guess, since these entries have no id; their text holds this one."
+    yield from (_line("" if place else "quarantine", entry_line(row)) for place, row in enumerate(entries))
+
+
 def entry_line(entry: Row) -> str:
     """Return a quarantine entry in one line."""
     differing = f" ({', '.join(entry['fields'])} differs)" if entry["fields"] else ""
@@ -37,9 +44,13 @@ def entry_line(entry: Row) -> str:
     return f"#{entry['id']} {entry['state']}: {entry['reason']}{differing}, {where}. {readable(entry['error'])}{again}"
 
 
-def as_objects(histories: Sequence[History]) -> str:
-    """Return the same as a JSON list."""
-    return as_json([_object(history) for history in histories])
+def as_objects(histories: Sequence[History], guessed: Sequence[Row]) -> str:
+    """Return the same as a JSON list; what was found by its text is an object without a handler, and says so."""
+    objects = [_object(history) for history in histories]
+    if guessed:
+        guess = {"handler": None, "outcome": None, "by_text": True, "duplicates": [], "quarantined": [dict(row) for row in guessed]}
+        objects.append(guess | {"unpublished": []})
+    return as_json(objects)
 
 
 def as_json(value: Any) -> str:
@@ -49,7 +60,7 @@ def as_json(value: Any) -> str:
 
 def _object(history: History) -> dict[str, Any]:
     settled = history.settled
-    found: dict[str, Any] = {"handler": history.handler, "outcome": None}
+    found: dict[str, Any] = {"handler": history.handler, "outcome": None, "by_text": False}
     if settled is not None:
         names = ("message_id", "tenant", "source", "scope", "topic", "partition", "offset", "claimed_at", "message_time")
         answer = None if settled["code"] is None else {"code": settled["code"], "detail": json.loads(settled["detail"] or "null")}

@@ -49,6 +49,17 @@ class Matching:
     message_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """Where entries are looked for by their text: those of a group from these topics, of these scopes or of none."""
+
+    group: str
+    topics: Sequence[str]
+    scopes: Sequence[str]
+    newest: int = 1000
+    limit: int = 20
+
+
 class Identity(NamedTuple):
     """The idempotency key of an entry that had none when it was made."""
 
@@ -98,6 +109,10 @@ class Quarantine:
     async def find(self, connection: Connection, key_hash: UUID) -> Sequence[Row]:
         """Return the entries of a key, in every state, oldest first; without key, value and headers."""
         return await connection.fetch(self._sql["find"], key_hash)
+
+    async def holding(self, connection: Connection, where: Holding, patterns: Sequence[str]) -> Sequence[Row]:
+        """Return some entries without an id whose bytes match every pattern, oldest first, of the newest `where.newest` of them."""
+        return await connection.fetch(self._sql["holding"], where.group, where.topics, where.scopes, patterns, where.newest, where.limit)
 
     async def list(self, connection: Connection, matching: Matching, *, above: int = 0, limit: int = 100) -> Sequence[Row]:
         """Return the matching entries with an id above `above`, oldest first; without key, value and headers."""

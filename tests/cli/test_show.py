@@ -7,7 +7,7 @@ import pytest
 
 from consumer_idem.message import Message
 from tests.cli.apps import TOPIC, app
-from tests.cli.command import Result, command
+from tests.cli.command import Result, command, inside
 from tests.shop import TABLES, payment
 
 
@@ -33,7 +33,10 @@ async def settled(dsn: str) -> str:
 
 
 async def show(dsn: str, *arguments: str) -> Result:
-    return await command("show", "tests.cli.apps:app", *arguments, "--database", dsn)
+    result = await inside("show", "tests.cli.apps:app", *arguments, "--database", dsn)
+    # The command has closed its database; the App would keep it for the next command.
+    await app.close()
+    return result
 
 
 async def test_an_applied_message_is_told_with_all_that_came_of_it(settled: str) -> None:
@@ -90,10 +93,100 @@ async def test_what_was_never_seen_is_a_failure(settled: str) -> None:
     result = await show(settled, "checkout", "4713")
 
     assert (result.status, result.out) == (1, "")
-    assert "No handler has settled 4713" in result.err
+    assert result.err == "No handler has settled 4713, and no entry in quarantine has this id, or holds its text and has none.\n"
+
+
+REFUSED = [
+    b'{"payment_id": "4714", "amount": "ten"}',
+    b'{"payment_id": "94714", "amount": "ten"}',
+    b'{"payment_id": "4714x", "amount": "ten"}',
+    b"not JSON at all, 4714\xff\x00",
+    rb'{"payment_id": "caf\u00e9 \u00e9|7", "amount": "ten"}',
+    '{"payment_id": "caf\u00e9 \u00e9|7", "amount": "ten"}'.encode(),
+    b'{"payment_id": "a.b", "amount": "ten"}',
+    b'{"payment_id": "axb", "amount": "ten"}',
+    b"x" * 70_000 + b" 4714",
+]
+
+
+@pytest.fixture
+async def refused(settled: str) -> str:
+    """A database in which messages were refused before their id was found, from offset 10 on, entries from #3 on."""
+    app.runtime({"database": settled})
+    await app.process([Message(topic=TOPIC, partition=0, offset=10 + number, value=value) for number, value in enumerate(REFUSED)])
+    await app.process([Message(topic=TOPIC, partition=0, offset=30, value=b"?", headers=[("trace", b"for 4714")], key=b"4715")])
+    await app.close()
+    return settled
+
+
+@pytest.mark.parametrize(
+    ("id", "offsets"),
+    [
+        (["4714"], [10, 13, 30]),
+        (["4715"], [30]),
+        (["caf\u00e9 \u00e9|7"], [14, 15]),
+        (["caf\u00e9 \u00e9", "7"], [14, 15]),
+        (["a.b"], [16]),
+        (["4714", "ten"], [10]),
+        ([""], []),
+    ],
+)
+async def test_a_message_that_was_refused_before_it_had_an_id_is_found_by_its_text(refused: str, id: list[str], offsets: list[int]) -> None:
+    result = await show(refused, "checkout", *id, "--json")
+
+    found = [part for part in json.loads(result.out) if part["by_text"]]
+    assert [row["offset"] for part in found for row in part["quarantined"]] == offsets
+    assert result.status == (0 if offsets else 1)
+
+
+async def test_what_is_found_by_its_text_is_told_as_a_guess(refused: str) -> None:
+    lines = (await show(refused, "checkout", "4714")).out.splitlines()
+
+    assert lines[0] == "Perhaps message 4714: a guess, since these entries have no id; their text holds this one."
+    assert lines[1].startswith("  quarantine  #3 open: undecodable, cli.requested/0@10 at 20")
+    assert len(lines) == 4
+
+
+async def test_what_is_known_stands_before_what_is_guessed(refused: str) -> None:
+    app.runtime({"database": refused})
+    await app.process([Message(topic=TOPIC, partition=0, offset=40, value=b'{"payment_id": "4711", "amount": "ten"}')])
+    await app.close()
+    lines = (await show(refused, "checkout", "4711")).out.splitlines()
+
+    assert lines[0] == "apply-payment: message 4711"
+    assert [line[:28] for line in lines[-2:]] == ["Perhaps message 4711: a gues", "  quarantine  #13 open: unde"]
+
+
+@pytest.mark.parametrize(
+    "owner", ["consumer_group = 'another'", "topic = (SELECT id FROM idem.topic WHERE name = 'another')", "scope = 99"]
+)
+async def test_entries_of_others_are_not_guessed_at(refused: str, owner: str) -> None:
+    connection = await asyncpg.connect(refused)
+    await connection.execute(
+        "INSERT INTO idem.topic (name) VALUES ('another');"
+        "INSERT INTO idem.scope (id, name, consumer_group, key_scheme) OVERRIDING SYSTEM VALUE VALUES (99, 'another', 'another', 0)"
+    )
+    assert (await show(refused, "checkout", "4715")).status == 0
+    await connection.execute(f"UPDATE idem.quarantine SET {owner}")
+    await connection.close()
+
+    assert (await show(refused, "checkout", "4715")).status == 1
+
+
+async def test_only_the_newest_entries_are_searched(refused: str) -> None:
+    connection = await asyncpg.connect(refused)
+    fill = """
+    INSERT INTO idem.quarantine (reason, consumer_group, topic, partition, "offset", value)
+    SELECT 'undecodable', $1, (SELECT id FROM idem.topic), 9, n, '?' FROM generate_series(1, 1000) AS n
+    """
+    assert (await show(refused, "checkout", "4715")).status == 0
+    await connection.execute(fill, TOPIC)
+    await connection.close()
+
+    assert (await show(refused, "checkout", "4715")).status == 1
 
 
 async def test_a_name_that_the_app_does_not_have_is_answered_with_those_it_has(settled: str) -> None:
-    result = await show(settled, "check", "4711")
+    result = await command("show", "tests.cli.apps:app", "check", "4711", "--database", settled)
 
     assert (result.status, result.err) == (2, "Error: 'check' is no source or handler of this App. It has apply-payment, checkout.\n")
