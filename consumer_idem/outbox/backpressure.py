@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
 
-from consumer_idem.ports import Database
+from consumer_idem.ports import Database, Row
 from consumer_idem.sql import Queries
 from consumer_idem.transaction.short import short
 
@@ -53,21 +53,30 @@ class Backpressure:
         now = time.monotonic()
         if now - self._asked_at >= self._interval:
             self._asked_at = now
-            self._decide(await self.waiting())
+            await self._ask()
         return self._paused
 
-    async def waiting(self) -> Waiting:
-        """Ask the database what waits."""
+    async def _ask(self) -> None:
         async with short(self._database, self._schema, script=self._sql["begin_read"]) as connection:
-            (row,) = await connection.fetch(self._sql["depth"], self._limits.depth)
-        return Waiting(row["depth"], timedelta(seconds=row["age"]))
+            (row,) = await connection.fetch(self._sql["at_most"])
+            # Counting reads every record: only if that can make a difference.
+            if self._too_much(_waiting(row)):
+                (row,) = await connection.fetch(self._sql["depth"], self._limits.depth)
+        self._decide(_waiting(row))
+
+    def _too_much(self, waiting: Waiting) -> bool:
+        most = self._limits
+        share = 2 if self._paused else 1
+        return waiting.depth >= most.depth / share or waiting.age >= most.age / share
 
     def _decide(self, waiting: Waiting) -> None:
-        most = self._limits
+        before, self._paused = self._paused, self._too_much(waiting)
         fields = {"depth": waiting.depth, "oldest_seconds": waiting.age.total_seconds()}
-        if not self._paused and (waiting.depth >= most.depth or waiting.age >= most.age):
-            self._paused = True
+        if self._paused and not before:
             log.warning("consumption pauses: the outbox is too deep or too old", extra=fields)
-        elif self._paused and waiting.depth < most.depth / 2 and waiting.age < most.age / 2:
-            self._paused = False
+        elif before and not self._paused:
             log.info("consumption resumes", extra=fields)
+
+
+def _waiting(row: Row) -> Waiting:
+    return Waiting(row["depth"], timedelta(seconds=row["age"]))
