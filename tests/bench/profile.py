@@ -68,7 +68,7 @@ async def measure(plan: Plan) -> dict[str, Any]:
     section: dict[str, Any] = {"machine": machine(), "versions": versions(), "began": now(), "load_before": load_before()}
     async with Stage(settings={"shared_preload_libraries": "pg_stat_statements", "track_activity_query_size": "4096"}) as stage:
         for contestant in PROFILED:
-            section[contestant.name] = await _profile(stage, replace(contestant, messages=2 * plan.messages(contestant)))
+            section[contestant.name] = await _profile(stage, replace(contestant, messages=plan.messages(contestant)))
             tell(f"profile: {contestant.name}: {section[contestant.name]['worker']}")
     return {"profile": section}
 

@@ -22,6 +22,8 @@ from tests.bench.work import FILL_ACCOUNTS, TABLES, Work, values
 SETTINGS = {"shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "30min"}
 """For everybody alike: enough memory, and no checkpoint in the middle of somebody's run. All else is PostgreSQL's default, fsync=on."""
 TEMPLATE = "bench_template"
+MOST_IN_FLIGHT = 50_000
+"""Below what the producer's queue takes."""
 
 
 class Stage:
@@ -112,6 +114,8 @@ class Stage:
             ends[message.partition()] = max(ends[message.partition()], message.offset() + 1)
 
         for key, value in values(list(work.payments())):
+            while len(producer) >= MOST_IN_FLIGHT:
+                producer.poll(0.1)
             producer.produce(topic, key=key.encode(), value=value, on_delivery=written)
             producer.poll(0)
         assert producer.flush(60) == 0
