@@ -47,6 +47,11 @@ class Page(NamedTuple):
         entry = self.entries[-1]
         return entry.entry.id if isinstance(entry, Unfit) else entry.id
 
+    @property
+    def bytes(self) -> int:
+        """The bytes of all values on it."""
+        return sum([entry.entry.size if isinstance(entry, Unfit) else entry.size for entry in self.entries])
+
 
 class Backlog:
     """Every method is a short transaction of its own."""

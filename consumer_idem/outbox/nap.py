@@ -2,19 +2,32 @@
 
 A relay that has nothing to do says so in its row, and transactions that add records notify it from then on. One that looked
 at the row before it changed may still commit unheard, so sleep is sound only after all that were adding records at that
-moment have ended, and one more read has found nothing.
+moment have ended, and one more read has seen all that there was.
 """
 
 from enum import Enum, auto
+from typing import NamedTuple
 
 from consumer_idem.outbox.horizon import Horizon, Writers
 from consumer_idem.outbox.lease import Lease
 
-_BUSY = 0.1
-"""Seconds of work without a pause after which notifications are no longer asked for, if there is much in each read."""
-_BUSY_WITH_LITTLE = 1.0
 _MUCH = 20
 """Records in one read: so many come in so short a time that a notification for each transaction would cost more than it brings."""
+_MUCH_FOR = 0.1
+"""Seconds without a break after which notifications are no longer asked for, if there is much in a read."""
+_LITTLE_FOR = 1.0
+"""The same for reads with little in them, if they took half of the time."""
+_BREAK = 0.01
+
+
+class Look(NamedTuple):
+    """What one read found, and when it was, on the monotonic clock."""
+
+    records: int
+    began: float
+    ended: float
+    complete: bool
+    """It saw all that was committed when it began, but for held topics."""
 
 
 class _State(Enum):
@@ -30,7 +43,7 @@ class Nap:
         self._lease = lease
         self._state = _State.AWAKE
         self._horizon = Horizon()
-        self._busy_since: float | None = None
+        self._since = self._until = self._reading = 0.0
 
     @property
     def sound(self) -> bool:
@@ -47,24 +60,30 @@ class Nap:
         if self._state is _State.DOZING:
             self._horizon.observe(writers)
 
-    async def found(self, records: int, now: float, *, working: bool, can_hear: bool) -> None:
+    async def note(self, look: Look, *, sending: bool, can_hear: bool) -> None:
         """Take note of what a read found; doze when there is nothing to do, wake up when there is much."""
-        idle = not records and not working
-        self._busy_since = None if idle else self._busy_since or now
+        busy = self._is_busy(look)
         if self._state is _State.AWAKE:
-            if idle and can_hear:
+            if can_hear and not look.records and not sending:
                 await self._lease.sleep(True)
                 self._state, self._horizon = _State.DOZING, Horizon()
-        elif not can_hear or self._is_busy(records, now):
+        elif not can_hear or busy:
             await self._lease.sleep(False)
             self._state = _State.AWAKE
-        elif self._state is _State.DOZING and idle and self._horizon.passed:
+        elif self._state is _State.DOZING and look.complete and self._horizon.passed:
             self._state = _State.ASLEEP
 
-    def _is_busy(self, records: int, now: float) -> bool:
-        if self._busy_since is None:
-            return False
-        return now - self._busy_since > (_BUSY if records >= _MUCH else _BUSY_WITH_LITTLE)
+    def _is_busy(self, look: Look) -> bool:
+        if look.began - self._until > _BREAK:
+            self._since, self._reading = look.began, 0.0
+        self._until = look.ended
+        self._reading += look.ended - look.began
+        lasted = look.ended - self._since
+        if lasted <= _LITTLE_FOR:
+            return look.records >= _MUCH and lasted > _MUCH_FOR
+        busy = self._reading > lasted / 2
+        self._since, self._reading = look.ended, 0.0
+        return busy
 
     def disturb(self) -> None:
         """What the table says about us is not certain: begin again."""

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from consumer_idem.outbox.backlog import Backlog, Page, Wanted
 from consumer_idem.outbox.horizon import Floor
-from consumer_idem.outbox.nap import Nap
+from consumer_idem.outbox.nap import Look, Nap
 from consumer_idem.outbox.window import Limits, Window
 
 _FIRST_PAUSE = 0.002
@@ -84,20 +84,21 @@ class Reader:
             self._full_look_at = started + max(self._full_look, took * _SHARE_OF_FULL_LOOKS)
         return page
 
-    def admit(self, page: Page) -> int:
-        """Put the page into the window; return how many records were on it."""
+    def admit(self, page: Page) -> Look:
+        """Put the page into the window; return what was found."""
         self._window.admit(page.entries)
         if page.change != self._change:
             self._floor.reset()
             self._change = page.change
         elif not self._left_out:
             self._floor.read(page.last)
-        return len(page.entries)
+        whole = not self._left_out and len(page.entries) < self._limits.batch and page.bytes * 2 < self._limits.bytes
+        return Look(len(page.entries), self._last_read_at, time.monotonic(), whole)
 
-    def pause(self, found: int) -> None:
-        """Set the time of the next read."""
-        if found:
+    def pause(self, look: Look) -> None:
+        """Set the time of the next read: of what comes after a look that missed nothing, a relay in sound sleep will hear."""
+        if look.records:
             self._pause = 0.0
         else:
             self._pause = min(max(self._pause * 2, _FIRST_PAUSE), self._poll)
-        self._read_at = time.monotonic() + (self._rest if self._nap.sound and not found else self._pause)
+        self._read_at = time.monotonic() + (self._rest if self._nap.sound and look.complete else self._pause)

@@ -29,6 +29,11 @@ from consumer_idem.ports import Database, Listener, Publisher
 
 log = logging.getLogger(__name__)
 
+_SETTLE_EVERY = 0.02
+"""Seconds between two deletions as long as there is little to delete: each costs a commit, and the next record waits for the disk."""
+_MANY = 100
+"""So many records are deleted at once: what is acknowledged and still there is sent again after a crash."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelaySettings:
@@ -81,6 +86,7 @@ class Relay:
         self._flights = Flights(publisher, self._window, self.loop.wake)
         self._serving: frozenset[int] = frozenset()
         self._settling: asyncio.Task[Settled] | None = None
+        self._settle_at = 0.0
         self._held: set[str] = set()
         self._holds: dict[str, str] = {}
         self._flowing: set[str] = set()
@@ -190,10 +196,20 @@ class Relay:
                 return 0
             settling, self._settling = self._settling, None
             done = self._forget(settling.result())
-        if self._window.landed or self._window.unfit or self._holds or self._flowing:
+        if self._settle_in(time.monotonic()) == 0:
+            self._settle_at = time.monotonic() + _SETTLE_EVERY
             self._settling = asyncio.ensure_future(self._write_down())
             self._settling.add_done_callback(self._written_down)
         return done
+
+    def _settle_in(self, now: float) -> float | None:
+        """Return in how many seconds something is to be written down; None if nothing, or if we are at it."""
+        if self._settling is not None:
+            return None
+        landed = self._window.landed_count
+        if landed >= _MANY or self._window.unfit or self._holds or self._flowing:
+            return 0.0
+        return max(0.0, self._settle_at - now) if landed else None
 
     def _forget(self, settled: Settled) -> int:
         # Never between a read and its admission: what is read may stand behind a record that was being parked.
@@ -204,10 +220,10 @@ class Relay:
         return len(settled.landed)
 
     async def _read(self) -> None:
-        found = self._reader.admit(await self._reader.read(self._serving))
+        look = self._reader.admit(await self._reader.read(self._serving))
         self._send()
-        await self._nap.found(found, time.monotonic(), working=bool(self._window), can_hear=self._ear.hears)
-        self._reader.pause(found)
+        await self._nap.note(look, sending=self._window.sending, can_hear=self._ear.hears)
+        self._reader.pause(look)
 
     async def _write_down(self) -> Settled:
         landed, unfit, deleted = self._window.landed, self._window.unfit, 0
@@ -255,7 +271,7 @@ class Relay:
 
     def _next_turn_in(self) -> float:
         now = time.monotonic()
-        times = [self._lease.due_in, self._reader.due_in(now) if self._serving else None, self._window.next_due(now)]
+        times = [self._lease.due_in, self._reader.due_in(now) if self._serving else None, self._window.next_due(now), self._settle_in(now)]
         return min(each for each in times if each is not None)
 
     def _set_timer(self, delay: float | None) -> None:

@@ -45,8 +45,10 @@ class Window:
         self._landed: dict[int, Entry] = {}
         self._unfit: dict[int, Unfit] = {}
 
-    def __bool__(self) -> bool:
-        return any(self._lanes.values()) or bool(self._landed or self._unfit)
+    @property
+    def sending(self) -> bool:
+        """Whether anything is to be sent or to be answered."""
+        return any(self._lanes.values())
 
     # Reading
 
@@ -113,6 +115,11 @@ class Window:
     def landed(self) -> list[Entry]:
         """What is acknowledged and to be deleted."""
         return list(self._landed.values())
+
+    @property
+    def landed_count(self) -> int:
+        """How many those are."""
+        return len(self._landed)
 
     @property
     def unfit(self) -> list[Unfit]:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 import pytest
 
-from consumer_idem.outbox import reader
+from consumer_idem.outbox import reader, relay
 from consumer_idem.outbox.backlog import Backlog, Page, Wanted
 from consumer_idem.outbox.relay import RelaySettings
 from consumer_idem.sql import migrations
@@ -69,6 +69,47 @@ async def test_an_idle_relay_is_woken_by_the_commit(scene: Scene, topic: MakeTop
             await scene.drained(timeout=2)
 
     assert await scene.values(name) == [0, 1, 2]
+
+
+async def test_a_relay_that_sleeps_reads_once_for_what_it_is_notified_of(
+    scene: Scene, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, reads, read = topic(), 0, Backlog.read
+
+    async def count(self: Backlog, wanted: Wanted) -> Page:
+        nonlocal reads
+        reads += 1
+        return await read(self, wanted)
+
+    monkeypatch.setattr(Backlog, "read", count)
+    settings = RelaySettings(rest=NEVER, full_look=NEVER, lease=timedelta(minutes=5))
+    async with scene.relay(settings=settings) as running:
+        await eventually(lambda: running._nap.sound)
+        before = reads
+        for number in range(5):
+            await scene.add(record(name, number))
+            await scene.drained(timeout=5)
+        assert reads == before + 5
+
+
+async def test_few_acknowledged_records_are_deleted_together_and_many_at_once(
+    scene: Scene, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "_SETTLE_EVERY", NEVER.total_seconds())
+    name = topic()
+    async with scene.relay() as running:
+        await scene.add(record(name, 0))
+        await scene.drained()
+        await scene.add(record(name, 1))
+        await eventually(lambda: running._window.landed_count == 1)
+        assert await scene.left() == 1
+        await scene.add(*(record(name, number) for number in range(2, 101)))
+        await scene.drained()
+        await scene.add(record(name, 101))
+        await eventually(lambda: running._window.landed_count == 1)
+
+    assert await scene.left() == 0, "closing leaves nothing that is acknowledged"
+    assert list(range(102)) == await scene.values(name)
 
 
 async def test_polling_alone_is_enough(scene: Scene, topic: MakeTopic) -> None:
