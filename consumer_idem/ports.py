@@ -153,6 +153,8 @@ class Connection(Protocol):
 
     Whoever rolls back to a savepoint puts back what it was before.
     """
+    cause: str | None
+    """The first error that set `fault`, as `Type: message`; of no meaning while there is none."""
 
     @property
     def raw(self) -> Any:

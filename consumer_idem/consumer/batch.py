@@ -252,7 +252,10 @@ class Batch:
             return Blamed(cases.index(error.case), str(error), error.retry, error.final)
         if isinstance(error, InfrastructureFailed | KeysVanish) or connection.fault is Fault.INFRASTRUCTURE:
             return Unavailable(describe(error))
-        return Broken(str(error) if isinstance(error, CulpritUnknown) else describe(error))
+        text = str(error) if isinstance(error, CulpritUnknown) else describe(error)
+        # That the transaction is aborted says nothing; the error that somebody swallowed does.
+        swallowed = connection.fault is Fault.ABORTED and connection.cause is not None and connection.cause not in text
+        return Broken(f"{text.rstrip('.')}. The first statement that failed: {connection.cause}" if swallowed else text)
 
 
 _FRESH = Fresh()

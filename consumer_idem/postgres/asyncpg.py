@@ -45,6 +45,7 @@ class AsyncpgConnection:
         self._raw = raw
         self._commit_timeout = commit_timeout
         self.fault: Fault | None = None
+        self.cause: str | None = None
         self._holds_locks = False
 
     @property
@@ -126,6 +127,8 @@ class AsyncpgConnection:
         if isinstance(error, asyncpg.InternalClientError):
             self._discard()
         fault = _fault(error, closed=self._closed())
+        if fault is not None and self.fault is None:
+            self.cause = f"{type(error).__name__}: {error}"
         if fault is not None and (self.fault is None or fault.gravity > self.fault.gravity):
             self.fault = fault
 

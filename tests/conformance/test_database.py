@@ -86,6 +86,7 @@ async def test_b8_a_commit_that_is_answered_with_rollback_is_a_failure(database:
     with pytest.raises(asyncpg.PostgresError):
         await connection.execute("SELECT 1 / 0")
     assert connection.fault is Fault.STATEMENT
+    assert connection.cause == "DivisionByZeroError: division by zero"
     with pytest.raises(DatabaseFailure) as failure:
         await connection.commit()
 
@@ -143,6 +144,7 @@ async def test_b15_errors_are_told_apart_by_their_code(database: Database, sqlst
         await connection.execute("SELECT 1")
 
     assert connection.fault is (fault if fault is Fault.INFRASTRUCTURE else Fault.ABORTED)
+    assert (connection.cause or "").endswith(": planned")
     await connection.rollback()
 
 

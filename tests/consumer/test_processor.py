@@ -258,6 +258,30 @@ class TestPoison:
             assert await shop.payments() == ["a", "c"]
             assert fired == ["a", "c"]
 
+    @pytest.mark.parametrize("raises", [True, False])
+    async def test_the_error_that_a_handler_swallowed_is_told_with_what_it_led_to(self, dsn, raises):
+        async def handler(request, tx):
+            try:
+                async with tx.savepoint():
+                    await tx.execute("SELECT * FROM nowhere")
+            except asyncpg.PostgresError:
+                pass
+            try:
+                await tx.execute("INSERT INTO account VALUES ($1, -1)", request.payment_id)
+            except asyncpg.PostgresError:
+                pass
+            if raises:
+                await tx.execute("SELECT 1")
+
+        async with open_shop(dsn, handler) as shop:
+            await (await shop.lane()).process(payment(0, "a"))
+            [error] = await shop.rows("SELECT error FROM idem.quarantine")
+
+        assert error.startswith("InFailedSQLTransactionError: ")
+        assert "end of transaction block. The first statement that failed: CheckViolationError: " in error
+        assert "account_balance_check" in error
+        assert "nowhere" not in error
+
     async def test_a_deferred_write_that_fails_is_blamed_on_its_own_message(self, dsn):
         async def handler(request, tx):
             tx.defer("INSERT INTO account VALUES ($1, $2)", request.payment_id, request.amount)
