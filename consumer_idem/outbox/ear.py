@@ -4,11 +4,14 @@ A listener can fall silent without an error: a proxy that pools transactions tak
 notifies its own relay, and only one that has heard itself lately relies on being notified.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from uuid import UUID
 
 from consumer_idem.ports import Listener
+
+log = logging.getLogger(__name__)
 
 _SHARDS = "shards"
 
@@ -23,6 +26,8 @@ class Ear:
         self._patience = patience
         self._heard_at: float | None = None
         self._listening = False
+        self._listening_since = 0.0
+        self._told = False
 
     @property
     def exists(self) -> bool:
@@ -35,10 +40,13 @@ class Ear:
         return self._heard_at is not None and time.monotonic() - self._heard_at < self._patience
 
     async def open(self, on_records: Callable[[], None], on_shards: Callable[[], None]) -> None:
-        """Start to listen; does nothing the second time."""
-        if self._listener is None or self._listening:
+        """Start to listen; from the second time on, only tell whether anything is heard."""
+        if self._listener is None:
             return
-        self._listening = True
+        if self._listening:
+            self._tell()
+            return
+        self._listening, self._listening_since = True, time.monotonic()
 
         def heard(payload: str) -> None:
             if payload == self._ping:
@@ -49,6 +57,15 @@ class Ear:
                 on_records()
 
         await self._listener.listen(self._channel, heard)
+
+    def _tell(self) -> None:
+        """Say it when nothing was heard for too long, and when something is heard again."""
+        deaf = not self.hears and time.monotonic() - self._listening_since > self._patience
+        if deaf and not self._told:
+            log.warning("listener hears nothing, the relay polls", extra={"channel": self._channel})
+        elif self._told and not deaf:
+            log.info("listener hears again", extra={"channel": self._channel})
+        self._told = deaf
 
     async def close(self) -> None:
         """Stop to listen."""

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
@@ -25,10 +26,17 @@ _SESSION_LOCK = "advisory_lock"
 _STALE_PLAN = (asyncpg.InvalidCachedStatementError, asyncpg.OutdatedSchemaCacheError)
 """A statement prepared before a schema change: asyncpg forgets it, so that the next run succeeds."""
 
+_UNKNOWN_STATEMENT = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
+
+
+def _lost_by_a_proxy(error: BaseException) -> bool:
+    """Tell whether this is about a statement that asyncpg has prepared, not one that a handler has named: then it is in another session."""
+    return isinstance(error, _UNKNOWN_STATEMENT) and "__asyncpg_" in str(error)
+
 
 def _fault(error: BaseException, *, closed: bool) -> Fault | None:
     """Return what `error` means for the transaction; None where the server did not see the statement or was not asked."""
-    if isinstance(error, _STALE_PLAN):
+    if isinstance(error, _STALE_PLAN) or _lost_by_a_proxy(error):
         return Fault.INFRASTRUCTURE
     if isinstance(error, asyncpg.PostgresError):
         return fault_of(error.sqlstate)
@@ -126,6 +134,8 @@ class AsyncpgConnection:
         # What the server says before it hangs up leaves asyncpg in the middle of an operation that never ends.
         if isinstance(error, asyncpg.InternalClientError):
             self._discard()
+        if _lost_by_a_proxy(error):
+            log.error("a proxy that pools transactions lost a prepared statement; set CONSUMER_IDEM_PREPARED_STATEMENTS=false")
         fault = _fault(error, closed=self._closed())
         if fault is not None and self.fault is None:
             self.cause = f"{type(error).__name__}: {error}"
@@ -156,6 +166,16 @@ class AsyncpgConnection:
 
 async def _keep_as_it_is(connection: Any) -> None:
     """Skip asyncpg's reset round trip: the next transaction puts back what a handler has set, in the one that begins it."""
+
+
+class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg tells mypy nothing about its classes
+    """Names its prepared statements as no other process does.
+
+    asyncpg counts: behind a proxy that pools transactions, the same name may be another process's statement, and would be run.
+    """
+
+    def _get_unique_id(self, prefix: str) -> str:
+        return f"__asyncpg_{prefix}_{uuid4().hex}__"
 
 
 class AsyncpgDatabase:
@@ -197,6 +217,7 @@ class AsyncpgDatabase:
                 statement_cache_size=self._statement_cache_size,
                 server_settings=self._server_settings,
                 reset=_keep_as_it_is,
+                connection_class=_Connection,
             )
         except (asyncpg.PostgresError, ValueError, *_LOST) as error:
             raise _cannot_connect(error) from error

@@ -52,10 +52,14 @@ class AsyncpgListener:
         def on_notification(_connection: Any, _pid: int, _channel: str, payload: Any) -> None:
             heard(str(payload))
 
-        connection = await asyncpg.connect(self._dsn, timeout=self._timeout, server_settings={"application_name": "consumer_idem listener"})
+        connection = await asyncpg.connect(
+            self._dsn, timeout=self._timeout, server_settings={"application_name": "consumer_idem listener"}, statement_cache_size=0
+        )
         try:
             connection.add_termination_listener(lambda _: lost.set())
-            await connection.add_listener(channel, on_notification)
+            # In a transaction: between its messages, a proxy that pools them would give us a session with another's statement in it.
+            async with connection.transaction():
+                await connection.add_listener(channel, on_notification)
             await lost.wait()
             log.warning("listener lost its connection", extra={"channel": channel})
         finally:
