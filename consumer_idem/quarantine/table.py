@@ -100,7 +100,10 @@ class Quarantine:
         self._sql = Queries("quarantine", schema)
 
     async def add(self, connection: Connection, entries: Sequence[Entry]) -> None:
-        """Keep the entries; one that stands for the same position and scope already is left as it is."""
+        """Keep the entries; one that stands for the same message and scope already is left as it is.
+
+        The same message is one at the same position with the same time and content.
+        """
         if entries:
             await connection.execute(self._sql["add"], *(list(column) for column in zip(*entries, strict=True)))
 

@@ -1,16 +1,17 @@
 """What the quarantine keeps, and what is decided about entries while others are at work."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from consumer_idem.consumer.handler import RetryPolicy
-from consumer_idem.consumer.release import AlreadySettled, Order
+from consumer_idem.consumer.release import AlreadySettled, Order, Released
 from consumer_idem.errors import DatabaseFailure
 from consumer_idem.history import Histories
 from consumer_idem.inbox.fingerprint import Fingerprint
-from consumer_idem.outcome import Applied, Skipped
+from consumer_idem.outcome import Applied, Quarantined, Skipped
 from consumer_idem.quarantine.table import Matching, Quarantine
 from consumer_idem.transaction.short import short
 from tests.planted import planted
@@ -52,6 +53,31 @@ async def test_many_entries_are_one_group_with_its_first_and_last_time(dsn: str)
     ]
     assert (groups[0]["last_at"] - groups[0]["first_at"]).total_seconds() == 4 * 60
     assert [[row["id"] for row in page] for page in pages] == [[1, 2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize("other", [{"value": b"?"}, {"key": b"x"}, {"headers": (("h", b"x"),)}, {"time": None}, {"value": None}], ids=str)
+async def test_a_message_of_a_topic_made_anew_is_kept_beside_the_one_that_lay_at_its_offset(dsn: str, other: dict[str, Any]) -> None:
+    """Where nobody can tell that the topic is another one: app.process knows no topic ids."""
+    old = replace(payment(5), value=b"garbage")
+    new = replace(old, **other)
+    async with open_shop(dsn) as shop:
+        for delivered in (old, new, new, old):
+            [outcome] = await shop.app.process([delivered])
+            assert isinstance(outcome, Quarantined)
+        assert await shop.rows('SELECT partition, "offset", value, key FROM idem.quarantine ORDER BY id') == [
+            (0, 5, message.value, message.key) for message in (old, new)
+        ]
+
+
+async def test_discarding_a_conflict_does_not_touch_the_key_of_an_entry_at_the_same_position(dsn: str) -> None:
+    async with open_shop(dsn, fails) as shop:
+        await shop.app.process([payment(0, "a")])
+        await shop.app.process([payment(0, "a", amount=9)])
+        assert await shop.rows("SELECT reason FROM idem.quarantine ORDER BY id") == ["attempts-used-up", "conflict"]
+        assert await discard(shop, 2) == [2]
+    async with open_shop(dsn) as shop:
+        assert await shop.rows("SELECT status::text FROM idem.inbox") == ["q"]
+        assert await (await shop.app.runtime().releaser()).release(1, Order(operator="ann")) == Released(1, Applied())
 
 
 async def test_a_discarded_key_stays_taken_and_a_conflict_leaves_its_holder_alone(dsn: str) -> None:

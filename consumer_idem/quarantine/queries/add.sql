@@ -1,4 +1,4 @@
--- One entry per position and scope, in every state: what is delivered again after a crash is still one entry.
+-- One entry per message and scope, in every state: what is delivered again after a crash is still one entry.
 INSERT INTO {schema}.quarantine (state, reason, error, fields, consumer_group, scope, source, key_hash, tenant, message_id,
                                  fingerprint, fingerprint_version, kept, topic, partition, "offset", message_time,
                                  key, value, headers, attempts, release_at, settled_at)
