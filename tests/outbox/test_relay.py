@@ -1,11 +1,13 @@
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import pytest
 
 from consumer_idem.outbox import reader, relay
-from consumer_idem.outbox.backlog import Backlog, Page, Wanted
+from consumer_idem.outbox.backlog import Backlog, Epochs, Page, Wanted
+from consumer_idem.outbox.entry import Entry, Unfit
 from consumer_idem.outbox.relay import RelaySettings
 from consumer_idem.sql import migrations
 from consumer_idem.testing.supervisor import Supervisor
@@ -95,16 +97,24 @@ async def test_a_relay_that_sleeps_reads_once_for_what_it_is_notified_of(
 async def test_few_acknowledged_records_are_deleted_together_and_many_at_once(
     scene: Scene, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    name, settled, settle = topic(), list[int](), Backlog.settle
+
+    async def note(self: Backlog, landed: Sequence[Entry], unfit: Sequence[Unfit], epochs: Epochs) -> int:
+        settled.append(len(landed))
+        return await settle(self, landed, unfit, epochs)
+
+    monkeypatch.setattr(Backlog, "settle", note)
     monkeypatch.setattr(relay, "_SETTLE_EVERY", NEVER.total_seconds())
-    name = topic()
     async with scene.relay() as running:
         await scene.add(record(name, 0))
         await scene.drained()
         await scene.add(record(name, 1))
         await eventually(lambda: running._window.landed_count == 1)
         assert await scene.left() == 1
+        assert settled == [1]
         await scene.add(*(record(name, number) for number in range(2, 101)))
         await scene.drained()
+        assert settled == [1, 100]
         await scene.add(record(name, 101))
         await eventually(lambda: running._window.landed_count == 1)
 
