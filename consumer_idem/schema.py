@@ -2,7 +2,7 @@
 
 from consumer_idem.errors import SchemaMissing, SchemaOutdated
 from consumer_idem.ports import Database
-from consumer_idem.sql import Queries, migrations
+from consumer_idem.sql import Queries, command, migrations
 from consumer_idem.transaction.short import short
 
 
@@ -36,12 +36,11 @@ async def verify(database: Database, schema: str) -> None:
     """Raise SchemaMissing or SchemaOutdated if this build cannot work with the tables that are installed."""
     newest = max(migrations(schema))
     installed = await installed_version(database, schema)
+    install_it = f"Run {command('schema install', schema)}."
     if not installed:
-        raise SchemaMissing(f"The tables of consumer_idem do not exist in schema {schema!r}. Run `consumer-idem schema install`.")
+        raise SchemaMissing(f"The tables of consumer_idem do not exist in schema {schema!r}. {install_it}")
     if installed < newest:
-        raise SchemaOutdated(
-            f"Schema {schema!r} is at migration {installed}, this build needs {newest}. Run `consumer-idem schema install`."
-        )
+        raise SchemaOutdated(f"Schema {schema!r} is at migration {installed}, this build needs {newest}. {install_it}")
     if installed > newest:
         async with short(database, schema) as connection:
             works_from = int((await connection.fetch(Queries("migrations", schema)["works_from"]))[0]["works_from"])

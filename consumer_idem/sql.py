@@ -9,6 +9,14 @@ from consumer_idem.errors import DeclarationError
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
+DEFAULT_SCHEMA = "idem"
+
+
+def command(words: str, schema: str) -> str:
+    """Return a command to be run on this schema's tables, as a hint writes it."""
+    return f"`consumer-idem {words}`" if schema == DEFAULT_SCHEMA else f"`consumer-idem {words} --schema {schema}`"
+
+
 def valid_schema(schema: str) -> str:
     """Return `schema` if it is a plain lower-case identifier; raise DeclarationError if not."""
     if not _IDENTIFIER.fullmatch(schema):

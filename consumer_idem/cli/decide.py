@@ -40,7 +40,14 @@ def release(
         typer.Option(metavar="FILE|-", help="Give the handler this payload instead; the entry keeps the original.", show_default=False),
     ] = None,
     as_: Annotated[
-        As | None, typer.Option("--as", help="Handle a conflict as a message of its own, under a derived id.", show_default=False)
+        As | None,
+        typer.Option(
+            "--as",
+            metavar="new-id",
+            help="Written as it stands, --as new-id: handle a conflict as a message of its own. Its id is made of the one it came under, "
+            "such as 4711#released-2.",
+            show_default=False,
+        ),
     ] = None,
     note: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the audit trail. Required by --edit and --as.")] = "",
     by: By = None,
@@ -57,6 +64,7 @@ def release(
     """Run the handler now, and print what came of it. Releasing twice is safe: the second time it says duplicate.
 
     Exit status 1 if an entry stays open. Example: consumer-idem quarantine release 7 8 --app shop.payments:app
+    A conflict: consumer-idem quarantine release 2 --app shop.payments:app --as new-id --note "both are meant"
     """
     import asyncio
 

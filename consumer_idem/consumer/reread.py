@@ -85,8 +85,8 @@ def _refusal(entry: Row, order: Order, route: Route | None, group: str) -> str |
         return f"It belongs to group {entry['consumer_group']}, this App to {group}. Name the App of that group."
     if conflict and not order.new_id:
         return (
-            "Its key is settled with another content, so it is never applied under that key. Decide: `release --as new-id --note …` "
-            "handles it as a message of its own, `discard --reason …` drops it."
+            "Its key is settled with another content, so it is never applied under that key. Decide: `release … --as new-id --note TEXT`, "
+            "new-id as it stands, handles it as a message of its own under an id made of this one; `discard … --reason TEXT` drops it."
         )
     if order.new_id and not conflict:
         return f"Only a conflict can be given a new id, and its reason is {entry['reason']}. Release it as it is."

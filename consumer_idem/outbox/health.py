@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from consumer_idem.errors import CommitUnknown, DatabaseFailure
 from consumer_idem.ports import Database
-from consumer_idem.sql import Queries
+from consumer_idem.sql import Queries, command
 from consumer_idem.transaction.short import short
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class OutboxHealth:
         age = None if row["seconds"] is None else timedelta(seconds=row["seconds"])
         holder = row["kind"] and Holder(kind=row["kind"], name=row["name"], transactions=row["transactions"] or 0, age=age)
         parked_since = None if row["parked_since"] is None else timedelta(seconds=row["parked_since"])
-        alarms = [*_records(row["parked"], parked_since, row["held"]), *_relays(row["relays"]), *self._cleaning(holder)]
+        alarms = [*self._records(row["parked"], parked_since, row["held"]), *self._relays(row["relays"]), *self._cleaning(holder)]
         return OutboxReport(
             parked=row["parked"],
             held_topics=row["held"],
@@ -89,14 +89,13 @@ class OutboxHealth:
             age = f", {holder.age.total_seconds():.0f} s old" if holder.age is not None else ""
             yield f"The {holder.kind} {holder.name}{age}, keeps dead rows from being removed: the outbox grows. End it."
 
+    def _records(self, parked: int, since: timedelta | None, held: Sequence[str]) -> Iterator[str]:
+        if parked and since is not None:
+            see = command("outbox list", self._schema)
+            yield f"{parked} records are parked, the oldest is {since.total_seconds():.0f} s old: see {see}."
+        for topic in held:
+            yield f"The topic {topic} takes no records: they wait until it does."
 
-def _records(parked: int, since: timedelta | None, held: Sequence[str]) -> Iterator[str]:
-    if parked and since is not None:
-        yield f"{parked} records are parked, the oldest is {since.total_seconds():.0f} s old: see `consumer-idem outbox list`."
-    for topic in held:
-        yield f"The topic {topic} takes no records: they wait until it does."
-
-
-def _relays(relays: int) -> Iterator[str]:
-    if not relays:
-        yield "No relay runs: nothing is published. Start `consumer-idem relay`."
+    def _relays(self, relays: int) -> Iterator[str]:
+        if not relays:
+            yield f"No relay runs: nothing is published. Start {command('relay', self._schema)}."

@@ -217,12 +217,15 @@ async def test_a_release_tells_its_outcome_and_a_second_one_says_duplicate(quara
 async def test_a_conflict_is_released_by_decision_only(quarantined: str) -> None:
     plain = await quarantine(quarantined, "release", str(CONFLICT), *APP)
     without_note = await quarantine(quarantined, "release", str(CONFLICT), *APP, "--as", "new-id")
+    invented = await quarantine(quarantined, "release", str(CONFLICT), *APP, "--as", "4799", "--note", "both are meant")
     decided = await quarantine(quarantined, "release", str(CONFLICT), *APP, "--as", "new-id", "--note", "both are meant")
     shown = await inside("show", "tests.cli.apps:app", "checkout", "4711#released-1", "--database", quarantined)
     await app.close()
 
     assert plain.status == 1
     assert "--as new-id" in plain.out
+    assert invented.status == 2
+    assert "'4799' is not " in invented.err
     assert without_note.status == 2
     assert (decided.status, decided.out) == (0, "#1 applied as 4711#released-1\n")
     assert "outcome     applied" in shown.out

@@ -1,5 +1,7 @@
 """`consumer-idem schema`, and what is said where there is no database or no schema."""
 
+import re
+
 import asyncpg
 
 from consumer_idem.sql import migrations
@@ -23,6 +25,15 @@ async def test_verify_tells_what_is_missing(empty_dsn: str) -> None:
 
     assert result.status == 1
     assert "Run `consumer-idem schema install`" in result.err
+
+
+async def test_a_hint_names_the_schema_that_it_is_about(empty_dsn: str) -> None:
+    result = await command("schema", "verify", "--database", empty_dsn, "--schema", "other")
+    hint = re.search(r"Run `consumer-idem ([^`]+)`", result.err)
+    assert hint is not None
+    await command(*hint[1].split(), "--database", empty_dsn)
+
+    assert (await command("schema", "verify", "--database", empty_dsn, "--schema", "other")).status == 0
 
 
 async def test_the_script_makes_the_same_tables(empty_dsn: str) -> None:

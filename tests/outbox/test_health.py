@@ -8,9 +8,12 @@ from consumer_idem.postgres.asyncpg import AsyncpgDatabase
 from tests.outbox.scene import record
 
 
-async def test_no_relay_is_an_alarm(database: AsyncpgDatabase) -> None:
+async def test_no_relay_is_an_alarm(database: AsyncpgDatabase, connection: asyncpg.Connection) -> None:
     report = await OutboxHealth(database).look()
+    await connection.execute("ALTER SCHEMA idem RENAME TO other")
+    elsewhere = await OutboxHealth(database, schema="other").look()
 
+    assert elsewhere.alarms == ["No relay runs: nothing is published. Start `consumer-idem relay --schema other`."]
     assert report.alarms == ["No relay runs: nothing is published. Start `consumer-idem relay`."]
 
 
