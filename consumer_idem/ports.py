@@ -17,13 +17,15 @@ Row = Mapping[str, Any]
 
 
 class Bounds(NamedTuple):
-    """The offsets a partition holds now: the first that can be read, and the one that the next message will get.
+    """The offsets a partition holds now: the first that can be read, the end of what can be read, the end of what is written.
 
-    An open transaction holds the end back at its first message.
+    `end` is Kafka's last stable offset: an open transaction holds it back at its first message, and then `high_watermark` lies
+    behind it. It never lies before it.
     """
 
     earliest: int
     end: int
+    high_watermark: int
 
 
 class AssignmentListener(Protocol):
@@ -62,7 +64,14 @@ class Subscriber(Protocol):
         """Return the group's committed offset, None if there is none."""
 
     async def bounds(self, partition: Partition) -> Bounds:
-        """Return the first readable offset and the end offset."""
+        """Ask Kafka, not the client's memory of it, how far the partition reaches."""
+
+    async def read_to(self, partition: Partition) -> int | None:
+        """Return the offset that polls have come to, None before the first seek; raise PartitionLost if it is not held any more.
+
+        That is behind the last message that a poll returned, and behind what follows it and is none: a transaction's marker,
+        aborted records, a gap. A client that has come to the end of the partition returns its `Bounds.end`.
+        """
 
     async def offset_at(self, partition: Partition, time: datetime) -> int | None:
         """Return the first offset whose message is not older than `time`, None if there is none."""

@@ -66,6 +66,8 @@ class Runtime:
         self.settings = settings
         self.owner = uuid4()
         self.database = database or make_database(settings)
+        limits = BackpressureLimits(depth=settings.outbox_depth_limit, age=settings.outbox_age_limit)
+        self._backpressure = Backpressure(self.database, schema=settings.schema_name, limits=limits)
         self._subscriber = subscriber or (lambda: make_subscriber(settings, group))
         self._publisher = publisher or (lambda: make_publisher(settings))
         self._opening = asyncio.Lock()
@@ -145,7 +147,7 @@ class Runtime:
             undo.push_async_callback(self.close)
             undo.enter_context(Watchdog(self.settings.session_timeout / 3))
             processor = await self.open(new_scope=new_scope)
-            undo.push_async_callback(Releasing(await self.releaser(), drain=self.settings.drain_timeout).stop)
+            undo.push_async_callback(Releasing(await self.releaser(), drain=self.settings.drain_timeout, paused=self._paused).stop)
             if relay:
                 relaying = await self.start_relay()
                 self._wake_relay = relaying.wake
@@ -206,13 +208,21 @@ class Runtime:
             schema=self.settings.schema_name,
             batch_size=self.settings.batch_size,
             first_start=first_start,
-            paused=paused,
+            paused=self._paused,
         )
 
         def make_lane(partition: Partition) -> Lane:
             return Lane(partition, subscriber, self.database, processor, settings)
 
         return Worker(subscriber, make_lane, drain=self.settings.drain_timeout)
+
+    async def _paused(self) -> bool:
+        """Whether nothing that leaves records is to be handled now, because the outbox is too deep or too old."""
+        try:
+            return await self._backpressure.paused()
+        except (DatabaseFailure, CommitUnknown):
+            # Nothing can be settled now either.
+            return True
 
     async def start_relay(self) -> Relaying:
         """Start to publish the outbox, and all that goes with it."""
@@ -266,5 +276,7 @@ def _live(health: Health) -> tuple[bool, dict[str, Any]]:
 
 
 def _ready(health: Health) -> tuple[bool, dict[str, Any]]:
+    """A partition that is held back is not this process's fault: it is shown, and the process is ready."""
     lag = {f"{partition.topic}/{partition.number}": seen.lag for partition, seen in health.seen.items()}
-    return health.reachable and not health.stuck, {"kafka": health.reachable, "lag": lag}
+    held_back = {f"{partition.topic}/{partition.number}": health.seen[partition].held_back for partition in health.held_back}
+    return health.reachable and not health.stuck, {"kafka": health.reachable, "lag": lag, "held_back": held_back}

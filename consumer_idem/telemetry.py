@@ -29,6 +29,9 @@ _lanes = _meter.create_counter(
     "consumer_idem.lane.events", unit="{event}", description="Lanes taken, fenced, rewound, behind the log's start"
 )
 _lag = _meter.create_gauge("consumer_idem.lag", unit="{message}", description="Offsets between a lane and the end of its partition")
+_held_back = _meter.create_gauge(
+    "consumer_idem.held_back", unit="{message}", description="Offsets from the first open transaction of a producer on"
+)
 _offsets = _meter.create_counter("consumer_idem.offsets.refused", unit="{commit}", description="Offset commits that Kafka did not take")
 _held = _meter.create_counter("consumer_idem.outbox.events", unit="{event}", description="Outbox records delivered, parked, held")
 
@@ -80,13 +83,15 @@ class Transaction:
 
 
 def lane(event: str, partition: Partition) -> None:
-    """Count what happened to a lane: taken, fenced, rewound, lost-range, made-anew, unreadable."""
+    """Count what happened to a lane: taken, fenced, rewound, lost-range, made-anew, unreadable, stuck, near-retention, held-back."""
     _lanes.add(1, {"topic": partition.topic, "event": event})
 
 
-def lag(partition: Partition, messages: int) -> None:
-    """Record how many offsets lie before a lane."""
-    _lag.set(messages, {"topic": partition.topic, "partition": partition.number})
+def lag(partition: Partition, messages: int, held_back: int) -> None:
+    """Record how many offsets lie before a lane, and how many more an open transaction keeps from being read."""
+    attributes: dict[str, str | int] = {"topic": partition.topic, "partition": partition.number}
+    _lag.set(messages, attributes)
+    _held_back.set(held_back, attributes)
 
 
 def offsets_refused() -> None:

@@ -82,6 +82,11 @@ class Lane:
         """The offset below which every message is settled; None until the slot is taken."""
         return None if self._seal is None else self._seal.watermark
 
+    @property
+    def idle(self) -> bool:
+        """Whether all that was polled is settled."""
+        return not self._backlog
+
     def stop(self) -> None:
         """Finish the transaction that is open, begin no other."""
         self._stopping.set()

@@ -1,8 +1,9 @@
-"""What aiokafka's public classes cannot do, through its client: ask for metadata without creating topics, topic ids, raw fetches.
+"""What aiokafka's public classes cannot do, through its client: metadata without creating topics, topic ids, both ends, raw fetches.
 
 The only module that builds requests of Kafka's protocol. Written against aiokafka 0.13 and 0.14.
 """
 
+import asyncio
 import random
 from collections.abc import Collection
 from io import BytesIO
@@ -10,15 +11,22 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, NodeNotReadyError, for_code
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, LeaderNotAvailableError, NodeNotReadyError, for_code
 from aiokafka.protocol.admin import DescribeConfigsRequest
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.protocol.types import Boolean, CompactArray, CompactString, Int16, Int32, Schema, TaggedFields
 from aiokafka.structs import TopicPartition
 
+from consumer_idem.ports import Bounds
+
+_READ_UNCOMMITTED = 0
 _READ_COMMITTED = 1
+_EARLIEST = -2
+_LATEST = -1
+_PAUSE = 0.1
 _EVERYTHING = 2**31 - 1
 _TOPIC = 2
 _NO_ID = UUID(int=0)
@@ -85,6 +93,35 @@ async def topic_setting(client: AIOKafkaClient, topic: str, name: str) -> str | 
     answer = await any_node(client, DescribeConfigsRequest([(_TOPIC, topic, [name])]))
     entries = answer.resources[0][4]
     return entries[0][1] if entries else None
+
+
+async def bounds(client: AIOKafkaClient, partition: TopicPartition) -> Bounds:
+    """Ask the partition's leader, again and again while there is none or it has changed."""
+    while True:
+        try:
+            earliest, end, written = await asyncio.gather(
+                _offset(client, partition, _EARLIEST, _READ_COMMITTED),
+                _offset(client, partition, _LATEST, _READ_COMMITTED),
+                _offset(client, partition, _LATEST, _READ_UNCOMMITTED),
+            )
+            # Three answers of three moments.
+            return Bounds(earliest, end, max(end, written))
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+        client.force_metadata_update()
+        await asyncio.sleep(_PAUSE)
+
+
+async def _offset(client: AIOKafkaClient, partition: TopicPartition, time: int, isolation: int) -> int:
+    leader = client.cluster.leader_for_partition(partition)
+    if leader in (None, -1):
+        raise LeaderNotAvailableError(partition)
+    response = await client.send(leader, OffsetRequest(-1, isolation, [(partition.topic, [(partition.partition, time)])]))
+    _, code, *_, offset = response.topics[0][1][0]
+    if code:
+        raise for_code(code)(partition)
+    return int(offset)
 
 
 class RawFetch(NamedTuple):

@@ -187,7 +187,10 @@ class ConsumerThread:
             # A plain tuple finds what a Partition does, and costs less.
             stream = streams.get((record.topic(), record.partition()))
             error = record.error()
-            if error is not None:
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                if stream is not None:
+                    stream.end = record.offset() or 0
+            elif error is not None:
                 self._take_error(stream, error)
             elif stream is not None and stream.add(record):
                 stirred.add(stream)

@@ -49,19 +49,22 @@ class LookUps:
         return topic_id if topic_id.int else None
 
     async def bounds(self, partition: Partition) -> Bounds:
-        """Return the first offset and the end of what is committed."""
+        """Return the first offset, the end of what is committed, and the end of all."""
         specs: Any = OffsetSpec  # two of its methods have no types
         earliest, end = self._offset(partition, specs.earliest()), self._offset(partition, specs.latest())
-        return Bounds(*await asyncio.gather(earliest, end))
+        written = self._offset(partition, specs.latest(), IsolationLevel.READ_UNCOMMITTED)
+        first, stable, last = await asyncio.gather(earliest, end, written)
+        # Three answers of three moments.
+        return Bounds(first, stable, max(stable, last))
 
     async def offset_at(self, partition: Partition, time: datetime) -> int | None:
         """Return the first offset that is not older than `time`, None if there is none."""
         offset = await self._offset(partition, OffsetSpec.for_timestamp(milliseconds(time)))
         return offset if offset >= 0 else None
 
-    async def _offset(self, partition: Partition, spec: OffsetSpec) -> int:
+    async def _offset(self, partition: Partition, spec: OffsetSpec, level: IsolationLevel = IsolationLevel.READ_COMMITTED) -> int:
         wanted = TopicPartition(*partition)
-        answers = self._admin.list_offsets({wanted: spec}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_ANSWER_WITHIN)
+        answers = self._admin.list_offsets({wanted: spec}, isolation_level=level, request_timeout=_ANSWER_WITHIN)
         return int((await _answer(answers[wanted])).offset)
 
 

@@ -92,7 +92,8 @@ def subscriber_settings(bootstrap: str, group: str, membership: Mapping[str, Any
         "isolation.level": "read_committed",
         "check.crcs": True,
         "allow.auto.create.topics": False,
-        "enable.partition.eof": False,
+        # It tells how far a partition has been read where its last records are no messages.
+        "enable.partition.eof": True,
         **membership,
     }
     return merged(_canonical(options), defaults=defaults, fixed=fixed)

@@ -36,10 +36,12 @@ _Entry = Record | Damage | ConsumerIdemError
 class Stream(Held):
     """A held partition with its buffer. Once it is full the thread pauses the partition, and goes on with it at half.
 
-    The thread owns `expected` and `paused`, and gives the buffer up for a new one at every seek; the loop only takes from it.
+    The thread owns `expected`, `end` and `paused`, and gives the buffer up for a new one at every seek; the loop only takes from
+    it. `end` is where the log ended when librdkafka last came to its end: it may lie behind `expected`, since what is no
+    message is not told.
     """
 
-    __slots__ = ("_added", "_broken", "_buffer", "_taken", "expected", "paused")
+    __slots__ = ("_added", "_broken", "_buffer", "_taken", "end", "expected", "paused")
 
     def __init__(self, partition: Partition) -> None:
         super().__init__(partition)
@@ -55,6 +57,7 @@ class Stream(Held):
     def restart(self, offset: int | None) -> None:
         """Forget everything and expect `offset` next; nothing at all if it is None. Called by the thread."""
         self.expected = offset
+        self.end = 0
         self._buffer: deque[_Entry] = deque()
         self._added = self._taken = 0
         self._broken = False
@@ -80,6 +83,13 @@ class Stream(Held):
         self._buffer.append(Damage(self.expected, fault) if isinstance(fault, str) else fault)
         self._broken = True
         return True
+
+    @property
+    def read_to(self) -> int | None:
+        """What all has been taken up to; None before the first seek."""
+        if self.next is None or self._buffer:
+            return self.next
+        return max(self.next, self.end)
 
     @property
     def hungry(self) -> bool:

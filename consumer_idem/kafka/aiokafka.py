@@ -172,11 +172,16 @@ class AiokafkaSubscriber:
         return offset
 
     async def bounds(self, partition: Partition) -> Bounds:
-        """Return the first offset, and the end of what is committed: an open transaction holds it back."""
-        key = TopicPartition(*partition)
-        earliest = await self._answer(self._consumer.beginning_offsets([key]))
-        end = await self._answer(self._consumer.end_offsets([key]))
-        return Bounds(earliest[key], end[key])
+        """Return the first offset, the end of what is committed, and the end of all."""
+        return await self._answer(_aiokafka_wire.bounds(self._consumer._client, TopicPartition(*partition)))
+
+    async def read_to(self, partition: Partition) -> int | None:
+        """Return where the next message is looked for."""
+        held = self._holding(partition)
+        if held.next is None or held.astray:
+            return held.next
+        position: int = await self._answer(self._consumer.position(TopicPartition(*partition)))
+        return position
 
     async def offset_at(self, partition: Partition, time: datetime) -> int | None:
         """Return the first offset that is not older than `time`."""

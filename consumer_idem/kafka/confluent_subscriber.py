@@ -136,8 +136,12 @@ class ConfluentSubscriber:
         return offset if offset >= 0 else None
 
     async def bounds(self, partition: Partition) -> Bounds:
-        """Return the first offset, and the end of what is committed: an open transaction holds it back."""
+        """Return the first offset, the end of what is committed, and the end of all."""
         return await self._look_ups.bounds(partition)
+
+    async def read_to(self, partition: Partition) -> int | None:
+        """Return where the next message is looked for."""
+        return self._holding(partition).read_to
 
     async def offset_at(self, partition: Partition, time: datetime) -> int | None:
         """Return the first offset that is not older than `time`."""

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from consumer_idem.message import Message, Partition
 from consumer_idem.ports import Bounds
-from tests.conformance.kafka_member import SHORT, Join, numbers, produce, until
+from tests.conformance.kafka_member import PATIENCE, SHORT, Join, Member, numbers, produce, until
 
 
 async def test_every_message_comes_once_and_in_order(join: Join, kafka: str, topic: Any) -> None:
@@ -80,8 +80,65 @@ async def test_what_an_open_transaction_wrote_is_not_read(join: Join, kafka: str
     producer.commit_transaction(10)
     after = await member.read(Partition(name, 0), 1)
 
-    assert (numbers(before), silent, bounds) == ([0, 1, 2, 3, 4], True, Bounds(0, 5))
+    assert (numbers(before), silent, bounds) == ([0, 1, 2, 3, 4], True, Bounds(0, 5, 6))
     assert numbers(after) == [5]
+    assert await member.subscriber.bounds(Partition(name, 0)) == Bounds(0, 7, 7)
+
+
+async def test_what_is_no_message_is_read_past(join: Join, kafka: str, topic: Any) -> None:
+    name = topic()
+    partition = Partition(name, 0)
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": f"tx-{name}"})
+    producer.init_transactions(30)
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        produce_in(producer, name, 3)
+        end(10)
+    member = await join(name, start_at=None)
+    await member.holding(partition)
+    unplaced = await member.subscriber.read_to(partition)
+    await member.subscriber.seek(partition, 0)
+    placed = await member.subscriber.read_to(partition)
+    await member.read(partition, 3)
+    await until_read_to(member, partition, 8)
+    producer.begin_transaction()
+    produce_in(producer, name, 1)
+    silent = await member.silence(partition)
+
+    assert (unplaced, placed, silent) == (None, 0, True)
+    assert await member.subscriber.read_to(partition) == 8
+    assert await member.subscriber.bounds(partition) == Bounds(0, 8, 9)
+    producer.abort_transaction(10)
+    await until_read_to(member, partition, 10)
+    await member.subscriber.seek(partition, 1)
+    assert await member.subscriber.read_to(partition) == 1
+    await member.read(partition, 2)
+    await until_read_to(member, partition, 10)
+
+
+async def test_what_is_read_to_stays_before_what_was_not_polled(join: Join, kafka: str, topic: Any) -> None:
+    name = topic()
+    produce(kafka, name, 100)
+    member = await join(name)
+    await member.holding(Partition(name, 0))
+
+    assert len(await member.subscriber.poll(Partition(name, 0), 40, timedelta(seconds=10))) == 40
+    assert await member.subscriber.read_to(Partition(name, 0)) == 40
+
+
+def produce_in(producer: Producer, topic: str, count: int) -> None:
+    """Write a few messages in the producer's open transaction."""
+    for number in range(count):
+        producer.produce(topic, str(number).encode())
+    producer.flush(10)
+
+
+async def until_read_to(member: Member, partition: Partition, offset: int) -> None:
+    """Poll, without a message, until everything before `offset` is read."""
+    end = time.monotonic() + PATIENCE
+    while (read_to := await member.subscriber.read_to(partition)) != offset:
+        assert time.monotonic() < end, f"read to {read_to}"
+        assert not await member.subscriber.poll(partition, 10, SHORT)
 
 
 async def test_a20_compacted_gaps_are_passed(join: Join, kafka: str, topic: Any) -> None:

@@ -271,8 +271,8 @@ async def test_bounds_and_times_are_looked_up(join: Join, kafka: str, topic: Any
     await until(lambda: len(member.held) == 2)
     look_up = member.subscriber.offset_at
 
-    assert await member.subscriber.bounds(Partition(name, 0)) == Bounds(0, 10)
-    assert await member.subscriber.bounds(Partition(name, 1)) == Bounds(0, 0)
+    assert await member.subscriber.bounds(Partition(name, 0)) == Bounds(0, 10, 10)
+    assert await member.subscriber.bounds(Partition(name, 1)) == Bounds(0, 0, 0)
     assert await look_up(Partition(name, 0), now - timedelta(seconds=15)) == 5
     assert await look_up(Partition(name, 0), now - timedelta(seconds=15, microseconds=-1)) == 6
     assert await look_up(Partition(name, 0), datetime(1960, 1, 1, tzinfo=UTC)) == 0

@@ -57,7 +57,11 @@ class MemoryLog:
         return self.stored
 
     async def bounds(self, partition: Partition) -> Bounds:
-        return Bounds(0, self.messages[-1].offset + 1 if self.messages else 0)
+        end = self.messages[-1].offset + 1 if self.messages else 0
+        return Bounds(0, end, end)
+
+    async def read_to(self, partition: Partition) -> int | None:
+        return self.position
 
     async def topic_id(self, topic: str) -> UUID | None:
         return None
