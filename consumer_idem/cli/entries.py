@@ -57,7 +57,7 @@ def shown(evidence: dict[str, Any]) -> Iterator[str]:
     entry, held = evidence["entry"], evidence["held_by"]
     for name, value in entry.items():
         if value is not None and name not in _NOT_SHOWN:
-            yield f"{name:<15} {_preview(value) if name == 'value' else readable(value)}"
+            yield f"{name:<15} {_preview(value, '--value') if name == 'value' else readable(value)}"
     if held is not None:
         kept = f", kept {held['kept']}" if held["kept"] else ""
         yield f"{'key held by':<15} {position(held)}, {OUTCOMES[held['status']]}, claimed at {time(held['claimed_at'])}{readable(kept)}"
@@ -65,11 +65,13 @@ def shown(evidence: dict[str, Any]) -> Iterator[str]:
         yield f"{'duplicate':<15} {position(row)} at {time(row['seen_at'])}"
     for row in evidence["audit"]:
         yield f"{time(row['at']):<15} {_act(row)}"
+        if row["edited"] is not None:
+            yield f"{'with payload':<15} {_preview(row['edited'], '--json')}"
 
 
-def _preview(value: bytes) -> str:
+def _preview(value: bytes, how: str) -> str:
     text = str(readable(value))
-    return text if len(text) <= _PREVIEW else f"{text[:_PREVIEW]}… ({len(value)} bytes; --value writes them all)"
+    return text if len(text) <= _PREVIEW else f"{text[:_PREVIEW]}… ({len(value)} bytes; {how} writes them all)"
 
 
 def _act(row: Row) -> str:

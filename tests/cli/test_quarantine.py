@@ -232,9 +232,12 @@ async def test_a_conflict_is_released_by_decision_only(quarantined: str) -> None
     assert await rows(quarantined, "SELECT amount FROM payment ORDER BY 1") == [12, 13]
 
 
+PADDED = '{"payment_id": "4799", "amount": 7, "note": "' + "x" * 500 + '"}'
+
+
 async def test_a_correction_comes_from_a_file_and_needs_a_note(quarantined: str, tmp_path: Path) -> None:
     file = tmp_path / "corrected.json"
-    file.write_text('{"payment_id": "4799", "amount": 7}')
+    file.write_text(PADDED)
     edit = ("release", str(GARBAGE), *APP, "--edit", str(file))
     without_note = await quarantine(quarantined, *edit)
     released = await quarantine(quarantined, *edit, "--note", "ticket 12", "--by", "ann")
@@ -242,7 +245,12 @@ async def test_a_correction_comes_from_a_file_and_needs_a_note(quarantined: str,
 
     assert without_note.status == 2
     assert two.status == 2
+    shown = (await quarantine(quarantined, "show", str(GARBAGE))).out.splitlines()
+    [act] = json.loads((await quarantine(quarantined, "show", str(GARBAGE), "--json")).out)["audit"]
     assert (released.status, released.out) == (0, "#4 applied\n")
+    assert shown[-1] == f"with payload    {PADDED[:500]}… ({len(PADDED)} bytes; --json writes them all)"
+    assert shown[-2].endswith(" release by ann with another payload → applied (ticket 12)")
+    assert act["edited"] == PADDED
     assert await rows(quarantined, "SELECT id, amount FROM payment WHERE id = '4799'") == [("4799", 7)]
     assert await rows(quarantined, "SELECT operator, note, edited FROM idem.quarantine_audit") == [("ann", "ticket 12", file.read_bytes())]
 

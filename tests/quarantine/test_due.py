@@ -13,6 +13,7 @@ from consumer_idem import failpoint
 from consumer_idem.consumer.handler import RetryPolicy
 from consumer_idem.consumer.releasing import Releasing
 from consumer_idem.outcome import Applied, Quarantined, Reason, Skipped
+from consumer_idem.testing.waiting import eventually
 from tests.planted import planted
 from tests.shop import Shop, insert, open_shop, payment
 
@@ -135,6 +136,32 @@ async def test_of_several_workers_one_releases_it(dsn: str) -> None:
         assert (handler.calls, await shop.payments()) == (["b"], ["a", "b", "c"])
 
 
+async def test_it_waits_as_lanes_do_while_the_outbox_is_too_full(dsn: str) -> None:
+    async with waiting(dsn) as (shop, handler):
+        runtime = shop.app.runtime()
+        handler.accounts.add("bob")
+        handler.calls.clear()
+        await shop.rows(COME)
+        await shop.rows(
+            "INSERT INTO idem.outbox (message_id, shard, topic, source, created_at) "
+            "VALUES (gen_random_uuid(), 0, 't', 's', now() - interval '1 day')"
+        )
+        asked: list[bool] = []
+
+        async def paused() -> bool:
+            asked.append(await runtime._paused())
+            return asked[-1]
+
+        releasing = Releasing(await runtime.releaser(), drain=timedelta(seconds=5), paused=paused)
+        await eventually(lambda: len(asked) > 1)
+        assert (asked[0], handler.calls) == (True, [])
+        await shop.rows("DELETE FROM idem.outbox")
+        await eventually(lambda: handler.calls == ["b"])
+        await releasing.stop()
+
+    assert asked[-1] is False
+
+
 async def test_a_person_may_release_it_before_its_time(dsn: str) -> None:
     from consumer_idem.consumer.release import Order, Released
 
@@ -180,7 +207,7 @@ async def test_a_release_that_does_not_end_is_undone_when_the_worker_stops(dsn: 
         await asyncio.Event().wait()
 
     async with open_shop(dsn, hangs, retry=SOON) as shop:
-        releasing = Releasing(await shop.app.runtime().releaser(), drain=timedelta(milliseconds=100))
+        releasing = Releasing(await shop.app.runtime().releaser(), drain=timedelta(milliseconds=100), paused=shop.app.runtime()._paused)
         await asyncio.wait_for(running.wait(), 10)
         await asyncio.wait_for(releasing.stop(), 10)
 
