@@ -39,7 +39,8 @@ def run(
 ) -> None:
     """Consume the topics of an App's handlers, and publish its outbox.
 
-    Ctrl-C or SIGTERM finishes what is open and ends; the second time it ends at once, which loses nothing.
+    Ctrl-C or SIGTERM finishes what is open and ends. The second time it ends at once: nothing is lost, but other workers get its
+    partitions only after the session time-out, and begin with them one message at a time.
     """
     from consumer_idem.cli.load import load
     from consumer_idem.cli.logs import set_up

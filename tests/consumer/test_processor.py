@@ -282,6 +282,20 @@ class TestPoison:
         assert "account_balance_check" in error
         assert "nowhere" not in error
 
+    async def test_what_a_handler_sets_for_the_transaction_reaches_what_others_defer(self, dsn):
+        """As the guarantees say. Whoever changes it changes them."""
+
+        async def handler(request, tx):
+            if request.payment_id == "sets":
+                await tx.execute("SET LOCAL application_name = 'set by a neighbour'")
+            else:
+                tx.defer("INSERT INTO account VALUES (current_setting('application_name'), $1)", request.amount)
+
+        async with open_shop(dsn, handler) as shop:
+            await (await shop.lane()).process(payment(0, "sets"), payment(1, "defers"))
+
+            assert await shop.rows("SELECT id FROM account") == ["set by a neighbour"]
+
     async def test_a_deferred_write_that_fails_is_blamed_on_its_own_message(self, dsn):
         async def handler(request, tx):
             tx.defer("INSERT INTO account VALUES ($1, $2)", request.payment_id, request.amount)
