@@ -124,10 +124,11 @@ class Scene:
         dsn: str | None = None,
         listen: bool = True,
         listen_at: str | None = None,
+        statement_cache_size: int = 256,
         settings: RelaySettings = QUICK,
     ) -> AsyncIterator[Relay]:
         """Run a relay with connections of its own, and close it in order."""
-        database = AsyncpgDatabase(dsn or self.dsn, max_size=4)
+        database = AsyncpgDatabase(dsn or self.dsn, max_size=4, statement_cache_size=statement_cache_size)
         publisher = self._publisher(bootstrap or self.bootstrap)
         await publisher.start()
         listener = AsyncpgListener(listen_at or dsn or self.dsn) if listen else None
