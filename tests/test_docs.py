@@ -23,7 +23,12 @@ import pytest
 
 from consumer_idem import Applied, Message, Quarantined, Reason, Rejected, Skipped, failpoint
 from consumer_idem.settings import Settings
+from consumer_idem.testing import Supervisor
 from consumer_idem.testing.services.choose import Postgres
+from consumer_idem.testing.waiting import eventually
+from tests.cli.command import clean_environment
+from tests.cli.command import command as cli
+from tests.conftest import Services
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -145,6 +150,44 @@ async def test_the_example_of_the_readme_does_what_is_said_of_it(dsn: str) -> No
     assert await shop.fetchval("SELECT balance FROM account") == 90
     assert await shop.fetchval("SELECT array_agg(topic) FROM idem.outbox") == ["payments.applied"]
     await shop.close()
+
+
+@pytest.mark.timeout(180)
+async def test_the_quickstart_does_what_it_shows(empty_dsn: str, services: Services, tmp_path: Path) -> None:
+    """Its commands and its program as they stand there, on a PostgreSQL and a Kafka of the test's; times and numbers of entries aside."""
+    quickstart = ROOT / "docs" / "quickstart.md"
+    shown = [without_what_varies(block) for block in blocks(quickstart, "text")]
+    commands = [line for block in blocks(quickstart, "sh") for line in block.splitlines()]
+    (tmp_path / "send.py").write_text(next(code for code in blocks(quickstart, "python") if "producer" in code))
+    env = {"CONSUMER_IDEM_DATABASE": empty_dsn, "CONSUMER_IDEM_KAFKA": services.kafka().bootstrap}
+
+    async def told(*words: str) -> str:
+        assert " ".join(["consumer-idem", *words]) in commands
+        return without_what_varies((await cli(*words, env=env)).out)
+
+    assert await told("schema", "install") == shown[0]
+    async with Supervisor(env=clean_environment(env)) as supervisor:
+        assert "python send.py" in commands
+        assert await (await supervisor.start(str(tmp_path / "send.py"))).wait() == 0
+        assert "consumer-idem run examples.payments:app" in commands
+        worker = await supervisor.start("-m", "consumer_idem.cli", "run", "examples.payments:app")
+        connection = await asyncpg.connect(empty_dsn)
+        await eventually(lambda: all_read(connection), timeout=60)
+        await connection.close()
+        worker.interrupt()
+        assert await worker.wait() == 0
+
+    assert await told("show", "examples.payments:app", "checkout", "4711") == shown[2]
+    assert await told("show", "examples.payments:app", "checkout", "4712") == shown[3]
+    assert sorted((await told("quarantine", "list")).splitlines()) == sorted(shown[4].splitlines())
+
+
+async def all_read(connection: asyncpg.Connection) -> bool:
+    return bool(await connection.fetchval("SELECT sum(next_offset) = 7 AND NOT EXISTS (SELECT FROM idem.outbox) FROM idem.progress"))
+
+
+def without_what_varies(text: str) -> str:
+    return re.sub(r"#\d+", "#", re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "…", text))
 
 
 @pytest.mark.timeout(180)
