@@ -31,7 +31,7 @@ from consumer_idem.outbox.backpressure import Backpressure, BackpressureLimits
 from consumer_idem.outbox.limits import RecordLimits
 from consumer_idem.outbox.table import Outbox
 from consumer_idem.outcome import Outcome, Retry
-from consumer_idem.ports import Database, Publisher, Subscriber
+from consumer_idem.ports import Connection, Database, Publisher, Subscriber
 from consumer_idem.probes import Probes
 from consumer_idem.quarantine.table import Quarantine
 from consumer_idem.relaying import Relaying
@@ -74,6 +74,7 @@ class Runtime:
         self._processor: Processor | None = None
         self._releaser: Releaser | None = None
         self._topics: dict[str, int] = {}
+        self._routes = Routes(())
         self._limits = RecordLimits()
         self._wake_relay: Callable[[], None] = lambda: None
 
@@ -84,9 +85,9 @@ class Runtime:
                 if not self.handlers:
                     raise DeclarationError("This App has no handler. Declare one with @app.handler(topic, source=…, name=…).")
                 await self.open_database()
-                routes = await _surely(partial(self._register, new_scope=new_scope))
-                self._processor = Processor(self.tables(), Routes(routes), self.group, on_records=self._records_written)
-                self._releaser = Releaser(self.tables(), routes, self.group, on_records=self._records_written)
+                await _surely(partial(self._register, new_scope=new_scope))
+                self._processor = Processor(self.tables(), self._routes, self.group, on_records=self._records_written)
+                self._releaser = Releaser(self.tables(), self._routes, self.group, on_records=self._records_written)
             return self._processor
 
     async def releaser(self) -> Releaser:
@@ -114,23 +115,35 @@ class Runtime:
         )
         return Tables(self.database, begin, Inbox(name), Attempts(name), Quarantine(name), Outbox(name), name, self._limits)
 
-    async def _register(self, *, new_scope: bool) -> list[Route]:
+    async def _register(self, *, new_scope: bool) -> None:
+        async with short(self.database, self.settings.schema_name) as connection:
+            await self._register_within(connection, new_scope=new_scope)
+
+    async def _register_within(self, connection: Connection, *, new_scope: bool) -> None:
+        """Register the handlers and go by the ids that they get."""
         name = self.settings.schema_name
         registry, topics, routes = Registry(name), Topics(name), []
-        async with short(self.database, name) as connection:
-            await registry.lock(connection)
-            for handler in self.handlers:
-                registration = Registration(
-                    scope=handler.scope,
-                    topic=handler.topic,
-                    key_scheme=0 if handler.source.occurred_at is None else 1,
-                    source=handler.source.name,
-                    fingerprints=dict(handler.source.contents),
-                )
-                scope, source = await registry.register(connection, self.group, registration, new_scope=new_scope)
-                self._topics[handler.topic] = await topics.current(connection, handler.topic, None)
-                routes.append(Route(handler=handler, scope=scope, source=source, read=handler.source.reader(handler.scope)))
-        return routes
+        await registry.lock(connection)
+        for handler in self.handlers:
+            registration = Registration(
+                scope=handler.scope,
+                topic=handler.topic,
+                key_scheme=0 if handler.source.occurred_at is None else 1,
+                source=handler.source.name,
+                fingerprints=dict(handler.source.contents),
+            )
+            scope, source = await registry.register(connection, self.group, registration, new_scope=new_scope)
+            self._topics[handler.topic] = await topics.current(connection, handler.topic, None)
+            routes.append(Route(handler=handler, scope=scope, source=source, read=handler.source.reader(handler.scope)))
+        self._routes.use(routes)
+
+    async def _stay_registered(self, connection: Connection) -> None:
+        """Register again what a database that went back has lost, or has given other ids since."""
+        scopes = {route.handler.scope: route.scope for route in self._routes.all}
+        sources = {route.handler.source.name: route.source for route in self._routes.all}
+        if not await Registry(self.settings.schema_name).registered(connection, scopes, sources):
+            log.error("the database has lost what this process had registered; it is registered again", extra={"scopes": list(scopes)})
+            await self._register_within(connection, new_scope=True)
 
     async def process(self, messages: Sequence[Message]) -> list[Outcome]:
         """See App.process."""
@@ -209,6 +222,7 @@ class Runtime:
             batch_size=self.settings.batch_size,
             first_start=first_start,
             paused=self._paused,
+            stay_registered=self._stay_registered,
         )
 
         def make_lane(partition: Partition) -> Lane:

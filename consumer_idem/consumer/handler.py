@@ -88,6 +88,11 @@ class Routes:
     """Finds the route of a message by its topic and, where handlers ask for one, its event type."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
+        self.use(routes)
+
+    def use(self, routes: Sequence[Route]) -> None:
+        """Go by these routes from now on."""
+        self.all = tuple(routes)
         self._typed = {(route.handler.topic, route.handler.type): route for route in routes}
         self._untyped = {route.handler.topic: route for route in routes if route.handler.type is None}
         self._by_type = {route.handler.topic for route in routes if route.handler.type is not None}

@@ -47,6 +47,7 @@ class LaneSettings:
     first_start: FirstStart
     paused: Callable[[], Awaitable[bool]]
     """Whether to poll nothing now: the outbox is too full."""
+    stay_registered: Callable[[Connection], Awaitable[None]]
     poll_timeout: timedelta = timedelta(seconds=1)
 
 
@@ -223,6 +224,7 @@ class Lane:
         kafka_id = await self._subscriber.topic_id(topic)
         settings = self._settings
         async with short(self._database, settings.schema) as connection:
+            await settings.stay_registered(connection)
             # What this lane has had before, the database may have lost: also if it is only the second try that comes through.
             topic_known = self._known or await self._progress.topic_known(connection, settings.group, topic)
             slot = Slot(settings.group, await self._topics.current(connection, topic, kafka_id), number)

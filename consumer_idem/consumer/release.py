@@ -132,17 +132,16 @@ class EntrySeal:
 class Releaser:
     """Releases entries of one group, through the handlers of its App. `on_records` hears of commits that have left records."""
 
-    def __init__(self, tables: Tables, routes: Sequence[Route], group: str, *, on_records: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, tables: Tables, routes: Routes, group: str, *, on_records: Callable[[], None] = lambda: None) -> None:
         self._tables = tables
         self._on_records = on_records
-        self._routes = Routes(routes)
+        self._routes = routes
         self._group = group
-        self._due = [_due(route) for route in routes]
 
     async def run_once(self) -> int:
         """Release the entry that is most overdue; return 0 if none is. The transaction that finds it has put it off already."""
         async with self._short() as connection:
-            id = await self._tables.quarantine.due(connection, self._group, self._due)
+            id = await self._tables.quarantine.due(connection, self._group, [_due(route) for route in self._routes.all])
         if id is None:
             return 0
         answer = await self.release(id, Order(operator="worker", note="release time"))

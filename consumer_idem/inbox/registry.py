@@ -1,5 +1,6 @@
 """What a deployment has declared, kept in the database, so that a rename or a changed fingerprint cannot pass unseen."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from consumer_idem.errors import DeclarationError, ScopeRefused
@@ -29,6 +30,11 @@ class Registry:
     async def lock(self, connection: Connection) -> None:
         """Let one process register at a time, until the transaction ends."""
         await connection.execute(self._sql["lock_registry"])
+
+    async def registered(self, connection: Connection, scopes: Mapping[str, int], sources: Mapping[str, int]) -> bool:
+        """Tell whether all these names are still registered, each under its id."""
+        args = (list(scopes), list(scopes.values()), list(sources), list(sources.values()))
+        return bool((await connection.fetch(self._sql["registered"], *args))[0]["registered"])
 
     async def register(self, connection: Connection, group: str, registration: Registration, *, new_scope: bool) -> tuple[int, int]:
         """Return the ids of scope and source; raise ScopeRefused or DeclarationError for what contradicts the database."""

@@ -83,6 +83,7 @@ async def make_lane(shop: Shop, log: Any) -> Lane:
         batch_size=2,
         first_start="earliest",
         paused=_never_paused,
+        stay_registered=runtime._stay_registered,
         poll_timeout=timedelta(seconds=0.05),
     )
     return Lane(PARTITION, log, runtime.database, await runtime.open(), settings)

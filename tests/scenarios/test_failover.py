@@ -101,3 +101,27 @@ async def more_than(server: Any, count: int) -> bool:
     found = await value_at(server, PAYMENTS)
     assert isinstance(found, int)
     return found > count
+
+
+async def test_b17_a_failover_that_lost_what_a_worker_had_registered_is_made_good(pair: Pair, stage: Stage):
+    """A worker's first start is lost with all that it did, and its ids of scope and source may be given to others."""
+    pair.part()
+    stage.produce(payments(40))
+    worker = await stage.worker()
+    await stage.until_consumed(40)
+    await asyncio.to_thread(pair.primary.kill9)
+    await pair.promote()
+    await value_at(pair.standby, "INSERT INTO idem.scope (name, consumer_group, key_scheme) VALUES ('another', 'other', 0) RETURNING id")
+    await reach_the_new(stage)
+    await stage.until_consumed(40)
+    worker.terminate()
+    await worker.wait()
+    stage.produce(payments(40))
+    await stage.worker()
+    await stage.until_consumed(80)
+
+    assert await stage.effects() == ids(40)
+    assert await stage.rows("SELECT count(*) FROM idem.quarantine") == [0]
+    assert await stage.rows("SELECT DISTINCT scope.name FROM idem.inbox LEFT JOIN idem.scope ON scope.id = inbox.scope") == [
+        "apply-payment"
+    ]
