@@ -119,11 +119,11 @@ class Batch:
                 case.first = first
         held = await self.tables.inbox.claim(connection, self.attempt, claims_of(list(firsts.values())))
         self._learn(held, firsts)
+        for key, holder in held.items():
+            firsts[key].held = holder
         for case in identified:
-            if held:
-                case.held = held.get(case.reading.key_hash)
-            if case.held is None and case.first is not None:
-                case.held = case.first.holding()
+            if case.first is not None:
+                case.held = case.first.held or case.first.holding()
             case.verdict = _FRESH if case.held is None else compare(case.held, case.holding(), case.under)
         if self.proven:
             self._keep_outcomes(cases)

@@ -90,9 +90,9 @@ class Caller:
             if self.lone:
                 await self.unit.connection.execute(_SAVEPOINT)
             try:
-                item = Item(case.payload, case.message, tx) if handler.batch else None
-                result = await self._handle(tx, handler, case.payload if item is None else [item])
-                outcome = _outcome(handler, result, item)
+                items = self._items([case]) if handler.batch else ()
+                result = await self._handle(tx, handler, items or case.payload, items)
+                outcome = _outcome(handler, result, items[0] if items else None)
             except Exception as error:
                 self._drop(tx, mark)
                 judged = await self._judge(case, tx, error)
@@ -110,16 +110,14 @@ class Caller:
         """Call a batch handler once for all; whatever it raises, nobody knows which message is to blame."""
         handler, source = cases[0].handler, cases[0].handler.source.name
         shared = Tx(self.unit, None, None, source)
-        own = [self._tx(case) for case in cases]
-        items = [Item(case.payload, case.message, tx) for case, tx in zip(cases, own, strict=True)]
+        items = self._items(cases)
         try:
-            result = await self._handle(shared, handler, items)
+            result = await self._handle(shared, handler, items, items)
             if result is not None:
                 raise HandlerReturned(f"Batch handler {handler.name!r} returned {type(result).__name__}: use `item.reject(…)`.")
         except Exception as error:
             raise self._broken(error) or CulpritUnknown(describe(error)) from error
-        for case, item, tx in zip(cases, items, own, strict=True):
-            tx.end()
+        for case, item in zip(cases, items, strict=True):
             case.outcome = item.rejection or _APPLIED
         if shared.registered:
             self.synchronizer.join(shared.registered)
@@ -127,12 +125,15 @@ class Caller:
     def _tx(self, case: Case) -> Tx:
         return Tx(self.unit, case.message, case.reading.key_hash, case.handler.source.name)
 
+    def _items(self, cases: Sequence[Case]) -> Sequence[Item[Any]]:
+        return [Item(self.unit, case) for case in cases]
+
     def _drop(self, tx: Tx, mark: tuple[int, int]) -> None:
         self.unit.undo_to(mark)
         if tx.registered:
             self.dropped.join(tx.registered)
 
-    async def _handle(self, tx: Tx, handler: Handler, given: Any) -> Any:
+    async def _handle(self, tx: Tx, handler: Handler, given: Any, items: Sequence[Item[Any]]) -> Any:
         token = active.set(tx)
         try:
             call = handler.function(given, tx)
@@ -141,6 +142,8 @@ class Caller:
             raise escaped(error) from None
         finally:
             tx.end()
+            for item in items:
+                item.end()
             active.reset(token)
 
     async def _judge(self, case: Case, tx: Tx, error: Exception) -> Outcome | None:

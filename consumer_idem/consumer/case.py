@@ -1,16 +1,15 @@
 """One message on its way through a batch, and what a batch handler sees of it."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
-from uuid import UUID
 
 from consumer_idem.consumer.handler import Handler, Route
 from consumer_idem.inbox.fingerprint import Print
 from consumer_idem.inbox.source import Reading, Unreadable
 from consumer_idem.inbox.verdict import Held, Verdict
-from consumer_idem.message import Header, Message
+from consumer_idem.message import Message
 from consumer_idem.outcome import Outcome, Rejected
-from consumer_idem.transaction.tx import Tx, Value
+from consumer_idem.transaction.publishing import Publishing
+from consumer_idem.transaction.unit import Unit
 
 P = TypeVar("P")
 
@@ -89,33 +88,16 @@ class Case:
         return None
 
 
-class Item(Generic[P]):
+class Item(Publishing, Generic[P]):
     """One message as a batch handler sees it. What it publishes carries this message's idempotency key."""
 
-    __slots__ = ("_tx", "message", "payload", "rejection")
+    __slots__ = ("message", "payload", "rejection")
 
-    def __init__(self, payload: P, message: Message, tx: Tx) -> None:
-        self.payload = payload
-        self.message = message
+    def __init__(self, unit: Unit, case: Case) -> None:
+        super().__init__(unit, case.message, case.reading.key_hash, case.reading.source)
+        self.message = case.message
+        self.payload: P = case.payload
         self.rejection: Rejected | None = None
-        self._tx = tx
-
-    def publish(
-        self,
-        topic: str,
-        *,
-        value: Value,
-        key: str | bytes | None = None,
-        headers: Mapping[str, str | bytes | None] | Sequence[Header] | None = None,
-        type: str | None = None,
-        id: UUID | None = None,
-    ) -> UUID:
-        """Like `tx.publish`."""
-        return self._tx.publish(topic, value=value, key=key, headers=headers, type=type, id=id)
-
-    def uuid(self) -> UUID:
-        """Like `tx.uuid`."""
-        return self._tx.uuid()
 
     def reject(self, rejected: Rejected) -> None:
         """Refuse this message; what the handler wrote for it stays, and a repeat gets the same refusal."""

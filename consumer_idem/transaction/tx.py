@@ -1,51 +1,38 @@
 """What a handler may do: its statements, deferred writes, records to publish, functions around the commit."""
 
 import warnings
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from pydantic import BaseModel
-from pydantic_core import to_json
-
-from consumer_idem import telemetry
-from consumer_idem.errors import TransactionEnded, TransactionLost
-from consumer_idem.message import Header, Message
-from consumer_idem.outbox.record import PendingRecord, record_id
+from consumer_idem.errors import TransactionLost
+from consumer_idem.message import Message
 from consumer_idem.ports import Connection, Row
 from consumer_idem.transaction.guard import refuse_control
+from consumer_idem.transaction.publishing import Publishing
 from consumer_idem.transaction.synchronizer import Function, Synchronizer
 from consumer_idem.transaction.unit import Unit
-from consumer_idem.uuids import uuid5
 
 _MANY_SAVEPOINTS = 50
 """PostgreSQL keeps 64 subtransactions per backend in its cache; more stall replicas."""
 
 active: ContextVar["Tx | None"] = ContextVar("consumer_idem_tx", default=None)
 
-Value = bytes | str | BaseModel | Mapping[str, Any] | Sequence[Any] | None
 
-
-class Tx:
+class Tx(Publishing):
     """One handler call's view of the transaction. It ends with the call and refuses everything afterwards.
 
     Statements take native placeholders ($1, $2, …). The first one sends the deferred writes of earlier messages, so
     that a handler reads what they wrote.
     """
 
-    __slots__ = ("_ended", "_key_hash", "_message", "_ordinals", "_source", "_unit", "_uuids", "registered", "sent")
+    __slots__ = ("registered", "sent")
 
     def __init__(self, unit: Unit, message: Message | None, key_hash: UUID | None, source: str) -> None:
-        self._unit = unit
-        self._message = message
-        self._key_hash = key_hash
-        self._source = source
-        self._ordinals: dict[str, int] | None = None
-        self._uuids = 0
-        self._ended = False
+        super().__init__(unit, message, key_hash, source)
         self.sent = False
         self.registered: Synchronizer | None = None
 
@@ -63,13 +50,6 @@ class Tx:
         if self.message.time is None:
             raise ValueError("This message carries no Kafka timestamp, so there is no time that a repeated run would see again.")
         return self.message.time
-
-    def uuid(self) -> UUID:
-        """Return a UUID made from the idempotency key: a run that repeats this one gets the same, in the same order."""
-        if self._key_hash is None:
-            raise AttributeError("A batch handler's tx has no idempotency key of its own: use `item.uuid()`.")
-        self._uuids += 1
-        return uuid5(self._key_hash, b"uuid:%d" % self._uuids)
 
     # Statements
 
@@ -145,57 +125,6 @@ class Tx:
             raise
         await connection.execute(f"RELEASE SAVEPOINT {name}")
 
-    # What leaves
-
-    def publish(
-        self,
-        topic: str,
-        *,
-        value: Value,
-        key: str | bytes | None = None,
-        headers: Mapping[str, str | bytes | None] | Sequence[Header] | None = None,
-        type: str | None = None,
-        id: UUID | None = None,
-    ) -> UUID:
-        """Write a record into the outbox with this transaction; return its id, sent as `ce_id`.
-
-        `value` may be bytes, text, None (a tombstone) or anything that pydantic turns into JSON. Records of one `key` reach
-        the topic in the order of their commits. The id is made from the idempotency key, the topic and the count of
-        records for that topic in this call, so that a repeated run publishes the same ids. Raises RecordTooLarge where the
-        topic is known not to take it: where it is not, the relay finds out, and parks the record.
-        """
-        self._refuse_if_ended()
-        record = PendingRecord(
-            message_id=self._record_id(topic) if id is None else id,
-            topic=topic,
-            key=_key_bytes(key),
-            value=_encoded(value),
-            headers=self._headers(headers),
-            type=type,
-            source=self._source,
-            message_time=None if self._message is None else self._message.time,
-        )
-        self._unit.limits.check(record)
-        self._unit.records.append(record)
-        return record.message_id
-
-    def _record_id(self, topic: str) -> UUID:
-        if self._key_hash is None:
-            raise TypeError("A batch handler publishes with `item.publish(…)`, or gives an `id=`, so that a repeated run has the same id.")
-        if self._ordinals is None:
-            self._ordinals = {}
-        ordinal = self._ordinals[topic] = self._ordinals.get(topic, -1) + 1
-        return record_id(self._key_hash, 0, topic, ordinal)
-
-    def _headers(self, given: Mapping[str, str | bytes | None] | Sequence[Header] | None) -> Sequence[Header]:
-        if not given and not self._unit.traced and (self._message is None or not self._message.headers):
-            return ()
-        own, traced = _header_pairs(given), telemetry.trace_headers(self._message)
-        if not traced or not own:
-            return own or traced
-        names = {name for name, _ in own}
-        return (*(header for header in traced if header[0] not in names), *own)
-
     # Around the end
 
     @property
@@ -226,10 +155,6 @@ class Tx:
         """Return the driver's own connection, for an adapter's use: what it ends is found out at the seal."""
         return (await self._ready("")).raw
 
-    def end(self) -> None:
-        """Refuse everything from now on."""
-        self._ended = True
-
     async def _ready(self, sql: str) -> Connection:
         self._refuse_if_ended()
         refuse_control(sql)
@@ -240,10 +165,6 @@ class Tx:
         if unit.writes or unit.flush_failed:
             await unit.flush()
         return unit.connection
-
-    def _refuse_if_ended(self) -> None:
-        if self._ended:
-            raise TransactionEnded
 
 
 def after_commit(function: Function, *args: Any, **kwargs: Any) -> Any:
@@ -256,27 +177,6 @@ def after_commit(function: Function, *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
     tx.after_commit(function, *args, **kwargs)
     return None
-
-
-def _key_bytes(key: str | bytes | None) -> bytes | None:
-    if isinstance(key, str):
-        return key.encode()
-    if key is None or isinstance(key, bytes):
-        return key
-    raise TypeError(f"The key of a record is text, bytes or None, not {type(key).__name__}: publish(…, key=str(…)).")
-
-
-def _encoded(value: Value) -> bytes | None:
-    if value is None or isinstance(value, bytes):
-        return value
-    return value.encode() if isinstance(value, str) else to_json(value)
-
-
-def _header_pairs(headers: Mapping[str, str | bytes | None] | Sequence[Header] | None) -> Sequence[Header]:
-    if not headers:
-        return ()
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
 
 
 class HandlerConnection:

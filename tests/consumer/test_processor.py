@@ -455,6 +455,22 @@ class TestTransaction:
         with pytest.raises(TransactionEnded):
             await connection.fetch("SELECT 1")
 
+    @pytest.mark.parametrize("lone", [False, True])
+    async def test_an_item_publishes_nothing_after_its_call(self, dsn, lone):
+        kept = []
+
+        async def handler(items, tx):
+            if lone and len(items) > 1:
+                raise ZeroDivisionError
+            kept.extend(items)
+
+        async with open_shop(dsn, handler, batch=True) as shop:
+            await (await shop.lane()).process(payment(0), payment(1))
+        assert len(kept) == 2
+        for item in kept:
+            with pytest.raises(TransactionEnded, match="inside the handler"):
+                item.publish("t", value=None)
+
     async def test_a_savepoint_undoes_statements_writes_records_and_registrations(self, dsn):
         fired = []
 
