@@ -4,8 +4,8 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from secrets import token_hex
 from typing import Any
-from uuid import uuid4
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
@@ -26,12 +26,13 @@ _SESSION_LOCK = "advisory_lock"
 _STALE_PLAN = (asyncpg.InvalidCachedStatementError, asyncpg.OutdatedSchemaCacheError)
 """A statement prepared before a schema change: asyncpg forgets it, so that the next run succeeds."""
 
+_OURS = "_ci_"
 _UNKNOWN_STATEMENT = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
 
 
 def _lost_by_a_proxy(error: BaseException) -> bool:
     """Tell whether this is about a statement that asyncpg has prepared, not one that a handler has named: then it is in another session."""
-    return isinstance(error, _UNKNOWN_STATEMENT) and "__asyncpg_" in str(error)
+    return isinstance(error, _UNKNOWN_STATEMENT) and _OURS in str(error)
 
 
 def _fault(error: BaseException, *, closed: bool) -> Fault | None:
@@ -175,7 +176,8 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg tells my
     """
 
     def _get_unique_id(self, prefix: str) -> str:
-        return f"__asyncpg_{prefix}_{uuid4().hex}__"
+        # Short, because it is sent with every row of an executemany.
+        return _OURS + token_hex(8)
 
 
 class AsyncpgDatabase:
