@@ -4,7 +4,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# The variables, unlike a flag, hold for what builds the package too: pip up to 25.2 takes the first there, later ones the second.
+INSTALL := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -39,7 +40,7 @@ lint: $(VENV)/.test ## Run the linters alone
 
 constraints: $(VENV)/.test ## Pin the newest versions of everything
 	$(INSTALL) uv
-	(sed '/^[^#]/d' constraints.txt && echo uv | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras \
+	(sed '/^[^#]/d' constraints.txt && printf '%s\n' uv hatchling editables | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras \
 		--no-header --no-annotate --no-emit-package consumer-idem --upgrade pyproject.toml -) > constraints.new
 	mv constraints.new constraints.txt
 

@@ -12,15 +12,20 @@ import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from functools import cache
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, requires
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from consumer_idem import Applied, Message, Quarantined, Reason, Rejected, Skipped, failpoint
 from consumer_idem.settings import Settings
@@ -344,6 +349,30 @@ def test_every_dependency_has_its_reason() -> None:
     told = re.findall(r"^\| `([\w-]+)` \|", page(ROOT / "docs" / "dependencies.md"), re.MULTILINE)
 
     assert sorted(told) == sorted({re.split(r"[\[<>=~; ]", name)[0] for name in needed} - {"consumer-idem"})
+
+
+def test_everything_that_is_installed_here_is_pinned() -> None:
+    lines = [line for line in page(ROOT / "constraints.txt").splitlines() if not line.startswith("#")]
+    project = tomllib.loads(page(ROOT / "pyproject.toml"))
+    extras = project["project"]["optional-dependencies"]
+    needed = [*project["project"]["dependencies"], *chain(*extras.values()), *project["build-system"]["requires"]]
+
+    assert [line for line in lines if not re.fullmatch(r"[a-z0-9.-]+==[\w.]+( ; [\w. '=!]+)?", line)] == []
+    assert needed_by(needed) - {line.partition("==")[0] for line in lines} == set()
+
+
+def needed_by(requirements: list[str]) -> set[str]:
+    """The packages that are needed for these in this environment, as far as they are installed in it; the package itself aside."""
+    found: set[tuple[str, str]] = set()
+    waiting = [Requirement(text) for text in requirements]
+    while waiting:
+        one = waiting.pop()
+        for extra in {"", *one.extras} - {extra for name, extra in found if name == one.name}:
+            found.add((one.name, extra))
+            with suppress(PackageNotFoundError):
+                further = [Requirement(text) for text in requires(one.name) or ()]
+                waiting += [each for each in further if each.marker is None or each.marker.evaluate({"extra": extra})]
+    return {canonicalize_name(name) for name, _ in found} - {"consumer-idem"}
 
 
 def test_what_is_said_to_be_missing_is_missing() -> None:
