@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from consumer_idem.inbox.fingerprint import Print
 from consumer_idem.outcome import Rejected
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """The copy that holds a key: its inbox row, or an earlier message of the same batch. `attempt_id` None: not in the database yet."""
+class Held(NamedTuple):
+    """The copy that holds a key: its inbox row, or an earlier message of the same batch. `attempt_id` None: not in the database yet.
+
+    A named tuple, since two are made for every duplicate.
+    """
 
     attempt_id: UUID | None
     scope: int
