@@ -11,8 +11,10 @@ from datetime import timedelta
 from consumer_idem.kafka.confluent_publisher import ConfluentPublisher
 from consumer_idem.outbox.relay import Relay, RelaySettings
 from consumer_idem.outbox.window import Limits
+from consumer_idem.ports import Publisher
 from consumer_idem.postgres.asyncpg import AsyncpgDatabase
 from consumer_idem.postgres.listen import AsyncpgListener
+from tests.programs.relay_journal import Journal, Noting
 
 
 async def main(dsn: str, bootstrap: str) -> None:
@@ -22,7 +24,7 @@ async def main(dsn: str, bootstrap: str) -> None:
     await publisher.start()
     lease, batch = timedelta(seconds=float(os.environ.get("RELAY_LEASE", "2"))), int(os.environ.get("RELAY_BATCH", "2000"))
     settings = RelaySettings(lease=lease, limits=Limits(batch=batch))
-    relay = Relay(database, publisher, listener=AsyncpgListener(dsn), settings=settings)
+    relay = Relay(database, _journalled(publisher), listener=AsyncpgListener(dsn), settings=settings)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, relay.loop.stop)
     print(f"relay {relay.owner}", flush=True)
     await relay.loop.run()
@@ -30,6 +32,16 @@ async def main(dsn: str, bootstrap: str) -> None:
     print("closed", flush=True)
     await publisher.close()
     await database.close()
+
+
+def _journalled(publisher: Publisher) -> Publisher:
+    """Let this process write down what it does, where a file is given for it."""
+    path = os.environ.get("RELAY_JOURNAL")
+    if path is None:
+        return publisher
+    journal = Journal(path)
+    journal.watch()
+    return Noting(publisher, journal)
 
 
 def _skew_clock(seconds: float) -> None:
