@@ -85,10 +85,12 @@ async def test_b17_workers_that_still_reach_the_old_primary_lose_and_double_noth
     await eventually(lambda: more_than(pair.standby, 100), timeout=30)
     pair.clients.cut()
     await reach_the_new(stage)
-    await stage.until_consumed(400)
+    # At once, so that lanes come to seal before they come to look back.
+    stage.produce(payments(100, 400))
+    await stage.until_consumed(500)
 
     assert first.status is None
-    assert await stage.effects() == ids(400)
+    assert await stage.effects() == ids(500)
 
 
 async def reach_the_new(stage: Stage) -> None:
