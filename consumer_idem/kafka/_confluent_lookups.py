@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._topic import TopicDescription
 
-from consumer_idem.errors import TopicUnknown
+from consumer_idem.errors import KafkaUnavailable, TopicUnknown
 from consumer_idem.kafka._confluent_errors import ours
 from consumer_idem.kafka._confluent_settings import connection_settings
 from consumer_idem.kafka._held import milliseconds
@@ -25,6 +25,7 @@ from consumer_idem.message import Partition
 from consumer_idem.ports import Bounds
 
 _ANSWER_WITHIN = 10.0
+_NOTHING_SO_LATE = -1
 _T = TypeVar("_T")
 
 
@@ -60,12 +61,16 @@ class LookUps:
     async def offset_at(self, partition: Partition, time: datetime) -> int | None:
         """Return the first offset that is not older than `time`, None if there is none."""
         offset = await self._offset(partition, OffsetSpec.for_timestamp(milliseconds(time)))
-        return offset if offset >= 0 else None
+        return offset if offset != _NOTHING_SO_LATE else None
 
     async def _offset(self, partition: Partition, spec: OffsetSpec, level: IsolationLevel = IsolationLevel.READ_COMMITTED) -> int:
         wanted = TopicPartition(*partition)
         answers = self._admin.list_offsets({wanted: spec}, isolation_level=level, request_timeout=_ANSWER_WITHIN)
-        return int((await _answer(answers[wanted])).offset)
+        offset = int((await _answer(answers[wanted])).offset)
+        # Where the leader did not answer, e.g. because it died, librdkafka gives an offset that is none and raises nothing.
+        if offset < _NOTHING_SO_LATE:
+            raise KafkaUnavailable
+        return offset
 
 
 async def _answer(future: "Future[_T]") -> _T:

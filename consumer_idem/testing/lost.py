@@ -65,6 +65,7 @@ class KafkaApi(IntEnum):
 
     PRODUCE = 0
     FETCH = 1
+    LIST_OFFSETS = 2
     METADATA = 3
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9

@@ -2,13 +2,15 @@
 
 import asyncio
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from consumer_idem.errors import KafkaUnavailable, OffsetCommitFailed, PartitionLost, Unreadable
 from consumer_idem.message import Message, Partition
-from consumer_idem.testing import KafkaBroker, TcpProxy
+from consumer_idem.ports import Bounds
+from consumer_idem.testing import KafkaApi, KafkaBroker, LostKafka, TcpProxy
 from tests.conformance import kafka_raw
 from tests.conformance.conftest import SESSION, Connect
 from tests.conformance.kafka_member import PATIENCE, SHORT, Join, Member, numbers, produce, until
@@ -27,6 +29,16 @@ async def read_all(member: Member, partition: Partition, last: int) -> tuple[lis
             unreadable.append(error)
             await member.subscriber.seek(partition, error.next_offset)
     return messages, unreadable
+
+
+async def answered(member: Member, partition: Partition) -> Bounds:
+    """Ask for the bounds until somebody answers."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                return await member.subscriber.bounds(partition)
+            except KafkaUnavailable:
+                await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("change", [kafka_raw.flip, kafka_raw.unknown_codec, kafka_raw.not_compressed])
@@ -133,6 +145,27 @@ async def test_a6_partitions_are_lost_when_the_session_has_run_out(connect: Conn
         await cut_off.holding(partition)
         assert await cut_off.subscriber.committed(partition) == 9
         await cut_off.subscriber.close()
+
+
+async def test_a_leader_that_does_not_answer_is_no_offset(connect: Connect, proxied: Any, topic: Any, group: str, patience: None) -> None:
+    name = topic()
+    partition = Partition(name, 0)
+    produce(proxied.bootstrap, name, 10)
+    lost = LostKafka(KafkaApi.LIST_OFFSETS)
+    async with TcpProxy(proxied.proxied_address, port=proxied.proxy_port, triggers=[lost]) as proxy:
+        member = Member(connect(proxy.bootstrap, group))
+        await member.subscriber.start([name], member)
+        await member.holding(partition)
+        lost.arm(times=10_000)
+        with pytest.raises(KafkaUnavailable):
+            await member.subscriber.bounds(partition)
+        with pytest.raises(KafkaUnavailable):
+            await member.subscriber.offset_at(partition, datetime(2020, 1, 1, tzinfo=UTC))
+        lost.disarm()
+
+        assert lost.fired
+        assert await answered(member, partition) == Bounds(0, 10, 10)
+        await member.subscriber.close()
 
 
 @pytest.mark.parametrize("how", ["hold", "refuse"])
