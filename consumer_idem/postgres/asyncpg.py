@@ -32,7 +32,7 @@ _UNKNOWN_STATEMENT = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePre
 
 def _lost_by_a_proxy(error: BaseException) -> bool:
     """Tell whether this is about a statement that asyncpg has prepared, not one that a handler has named: then it is in another session."""
-    return isinstance(error, _UNKNOWN_STATEMENT) and _OURS in str(error)
+    return isinstance(error, _UNKNOWN_STATEMENT) and any(name in str(error) for name in (_OURS, "__asyncpg_"))
 
 
 def _fault(error: BaseException, *, closed: bool) -> Fault | None:

@@ -2,9 +2,11 @@
 
 from contextlib import suppress
 
+import asyncpg
 import pytest
 
 from consumer_idem.errors import DatabaseFailure
+from consumer_idem.ports import Fault
 from consumer_idem.postgres.asyncpg import AsyncpgDatabase
 from consumer_idem.transaction.short import short
 from tests.pooler import open_pooler
@@ -25,6 +27,20 @@ async def test_b18_a_prepared_statement_of_another_process_is_never_run(dsn: str
 
     assert [given for own, given in answers if given not in (own, None)] == []
     assert {own for own, given in answers if given is not None} == {0, 1}
+
+
+async def test_b18_a_statement_that_a_proxy_lost_is_the_ways_fault_in_a_pool_of_the_users_too(dsn: str):
+    faults = []
+    async with open_pooler(dsn, sessions=3) as proxy, asyncpg.create_pool(proxy.dsn, min_size=1, max_size=1) as pool:
+        database = AsyncpgDatabase(pool=pool)
+        for _ in range(4):
+            connection = await database.begin("BEGIN")
+            with suppress(asyncpg.PostgresError):
+                await connection.fetch("SELECT $1::int", 1)
+            faults.append(connection.fault)
+            await connection.rollback()
+
+    assert set(faults) == {None, Fault.INFRASTRUCTURE}
 
 
 async def asked(process: AsyncpgDatabase, number: int) -> object:
