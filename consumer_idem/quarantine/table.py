@@ -124,7 +124,7 @@ class Quarantine:
     async def group(self, connection: Connection, matching: Matching, *, limit: int = 100) -> Sequence[Row]:
         """Return the matching entries as groups of one state, reason, handler and kind of error; the one with the latest entry first.
 
-        Where the `errors` of a group are several, `error` has … for what differs. `all_groups` and `all_entries` tell what there is in all.
+        Where `errors_differ`, `error` has … for what differs. `all_groups` and `all_entries` tell what there is in all.
         """
         return await connection.fetch(self._sql["group"], *astuple(matching), limit)
 

@@ -105,7 +105,7 @@ REFUSED = [
     '{"payment_id": "caf\u00e9 \u00e9|7", "amount": "ten"}'.encode(),
     b'{"payment_id": "a.b", "amount": "ten"}',
     b'{"payment_id": "axb", "amount": "ten"}',
-    b"x" * 70_000 + b" 4714",
+    b"x" * 17_000 + b" 4714",
 ]
 
 

@@ -5,7 +5,8 @@ WITH entry AS (
     FROM {schema}.quarantine
 )
 SELECT entry.state, entry.reason, scope.name AS handler,
-       CASE WHEN count(DISTINCT entry.error) = 1 THEN min(entry.error) ELSE entry.alike END AS error, count(DISTINCT entry.error) AS errors,
+       CASE WHEN min(entry.error COLLATE "C") = max(entry.error COLLATE "C") THEN min(entry.error COLLATE "C") ELSE entry.alike END AS error,
+       min(entry.error COLLATE "C") <> max(entry.error COLLATE "C") AS errors_differ,
        count(*) AS entries, min(entry.id) AS first_id,
        min(entry.quarantined_at) AS first_at, max(entry.quarantined_at) AS last_at, min(entry.release_at) AS release_at,
        array_agg(DISTINCT topic.name) AS topics, count(*) OVER () AS all_groups, sum(count(*)) OVER ()::bigint AS all_entries

@@ -1,5 +1,5 @@
 -- Entries that have no id, in every state, and whose key, value or headers hold every pattern, oldest first. So that it ends in time, only
--- the newest $5 are looked at, and 64 kB of each. Bytes are searched as `encode` writes them: not all are text.
+-- the newest $5 are looked at, and 16 kB of each. Bytes are searched as `encode` writes them: not all are text.
 SELECT id, state, reason, error, fields, topic_name AS topic, partition, "offset", message_id, attempts, release_at, quarantined_at, settled_at
 FROM (
     SELECT entry.*, topic.name AS topic_name
@@ -13,7 +13,7 @@ FROM (
 ) AS newest
 WHERE NOT EXISTS (
     SELECT FROM unnest($4::text[]) AS pattern
-    WHERE concat_ws(' ', encode(substring(key FROM 1 FOR 65536), 'escape'), encode(substring(value FROM 1 FOR 65536), 'escape'),
+    WHERE concat_ws(' ', encode(substring(key FROM 1 FOR 16384), 'escape'), encode(substring(value FROM 1 FOR 16384), 'escape'),
                     encode(convert_to(headers::text, 'UTF8'), 'escape')) !~ pattern
 )
 ORDER BY id
