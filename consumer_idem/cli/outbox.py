@@ -53,11 +53,14 @@ def list_(
     from consumer_idem.cli import told
     from consumer_idem.cli.records import record_line, record_object
 
-    found = asyncio.run(_list(settings_of(database, schema), _Choice(status, topic), limit))
+    listed = asyncio.run(_list(settings_of(database, schema), _Choice(status, topic), limit + 1))
+    found = listed[:limit]
     if as_json:
         typer.echo(told.as_json([record_object(each) for each in found]))
     else:
         typer.echo("\n".join(map(record_line, found)) or "Nothing like this is in the outbox.")
+    if len(listed) > limit:
+        typer.echo(f"… and more: these are the oldest {limit}. --limit lists more, --status and --topic choose.", err=as_json)
 
 
 @outbox.command("show")

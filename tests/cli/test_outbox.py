@@ -61,6 +61,17 @@ async def test_records_are_listed_with_what_they_wait_for(waiting: str) -> None:
     assert nothing.out == "Nothing like this is in the outbox.\n"
 
 
+async def test_a_list_that_leaves_records_out_says_so(waiting: str) -> None:
+    result = await outbox(waiting, "list", "--limit", "5")
+    as_json = await outbox(waiting, "list", "--limit", "5", "--json")
+    everything = await outbox(waiting, "list", "--limit", "6")
+
+    left = "… and more: these are the oldest 5. --limit lists more, --status and --topic choose."
+    assert result.out.splitlines()[5:] == [left]
+    assert (len(json.loads(as_json.out)), as_json.err.strip()) == (5, left)
+    assert "… and more" not in everything.out
+
+
 @pytest.mark.parametrize(
     ("filters", "ids"),
     [
