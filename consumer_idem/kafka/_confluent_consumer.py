@@ -44,11 +44,16 @@ class Group(Protocol):
 
 
 class ConsumerThread:
-    """Owns one Consumer. `incremental` says how the group's protocol changes an assignment."""
+    """Owns one Consumer. `incremental` says how the group's protocol changes an assignment.
 
-    def __init__(self, settings: Mapping[str, Any], group: Group, *, incremental: bool) -> None:
+    One that has given up for good is followed by a new one after `pause` seconds.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], group: Group, *, incremental: bool, pause: float) -> None:
         self._group = group
         self._incremental = incremental
+        self._pause = pause
+        self._topics: list[str] = []
         self._loop = asyncio.get_running_loop()
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._streams: dict[Partition, Stream] = {}
@@ -61,13 +66,18 @@ class ConsumerThread:
         """What keeps the client from its work as a whole, until messages come again."""
         self.last_error = ""
         logger = logging.getLogger("consumer_idem.kafka.librdkafka")
-        self._consumer = Consumer({**settings, "error_cb": self._on_error, "on_commit": self._commits.answered, "logger": logger})
+        self._settings = {**settings, "error_cb": self._on_error, "on_commit": self._commits.answered, "logger": logger}
+        self._consumer = Consumer(self._settings)
         self._thread = threading.Thread(target=self._run, name="consumer-idem-subscriber", daemon=True)
 
     def start(self, topics: Collection[str]) -> None:
         """Join the group."""
-        self._consumer.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        self._topics = list(topics)
+        self._join()
         self._thread.start()
+
+    def _join(self) -> None:
+        self._consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
     async def seek(self, stream: Stream, offset: int) -> None:
         """Let `stream` start at `offset`, with an empty buffer."""
@@ -114,7 +124,8 @@ class ConsumerThread:
                 self._serve(self._rest())
                 self._balance()
                 self._fetch()
-                self._end_if_fatal()
+                if self._fatal:
+                    self._begin_anew()
             # Nobody else polls: the member would be thrown out of its group without a word.
             except Exception:
                 log.exception("the consumer's thread goes on after an error")
@@ -248,12 +259,24 @@ class ConsumerThread:
         if told.exception() is not None:
             log.error("the assignment could not be announced", exc_info=told.exception())
 
-    def _end_if_fatal(self) -> None:
-        """Tell that everything is lost once librdkafka has given up, as it does when another member has our instance id."""
-        if self._fatal and self._streams:
-            streams = list(self._streams.values())
-            self._streams.clear()
+    def _begin_anew(self) -> None:
+        """Tell that everything is lost, and join again with another client: librdkafka has given up.
+
+        It does so when another member has taken our instance id. Taken back at once, the two would go on for ever.
+        """
+        log.error("the client gave up and joins the group anew; is its group.instance.id given twice?", extra={"error": self.last_error})
+        streams = list(self._streams.values())
+        self._streams.clear()
+        if streams:
             self._tell(self._group.depart(streams, lost=True))
+        end = time.monotonic() + self._pause
+        while time.monotonic() < end and not self._closing:
+            self._serve(_WAIT)
+        if not self._closing:
+            self._consumer.close()
+            self._consumer = Consumer(self._settings)
+            self._fatal = False
+            self._join()
 
     def _on_error(self, error: KafkaError) -> None:
         self.last_error = str(error)

@@ -63,7 +63,8 @@ class ConfluentSubscriber:
         self._announcer = Announcer(listener, self._session_timeout / 2)
         self._look_ups = LookUps(self._settings)
         await asyncio.gather(*map(self._require, topics))
-        self._thread = ConsumerThread(self._settings, self, incremental=self._incremental)
+        pause = self._session_timeout.total_seconds()
+        self._thread = ConsumerThread(self._settings, self, incremental=self._incremental, pause=pause)
         self._thread.start(topics)
 
     async def _require(self, topic: str) -> None:

@@ -102,8 +102,11 @@ async def test_a_static_member_finds_its_partitions_again(join: Join, topic: Any
     assert len(second.events) == told
 
 
-async def test_a_second_member_with_the_same_instance_id_fences_the_first(join: Join, topic: Any) -> None:
+async def test_a_second_member_with_the_same_instance_id_fences_the_first_until_it_is_gone(
+    join: Join, kafka: str, topic: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     name = topic()
+    produce(kafka, name, 10)
     first = await join(name, instance_id="one")
     await first.holding(Partition(name, 0))
     second = await join(name, instance_id="one")
@@ -114,6 +117,10 @@ async def test_a_second_member_with_the_same_instance_id_fences_the_first(join: 
     with pytest.raises(PartitionLost):
         await first.subscriber.poll(Partition(name, 0), 1, SHORT)
     assert await second.subscriber.holds(Partition(name, 0))
+    assert "gave up and joins the group anew; is its group.instance.id given twice?" in caplog.text
+    await second.subscriber.close()
+    await first.holding(Partition(name, 0))
+    assert numbers(await first.read(Partition(name, 0), 10)) == list(range(10))
 
 
 async def test_offsets_out_of_range_leave_other_partitions_alone(join: Join, kafka: str, topic: Any) -> None:
