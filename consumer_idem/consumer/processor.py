@@ -125,8 +125,8 @@ class Processor:
                     return [retry]
                 course.plan.isolate(index)
             case Broken(error):
-                log.warning("transaction undone, its messages run one by one", extra={"error": error, "messages": len(chunk)})
-                course.plan.one_by_one(len(chunk))
+                log.warning("transaction undone, half of its messages run next", extra={"error": error, "messages": len(chunk)})
+                course.plan.halve(len(chunk))
             case InDoubt(attempt):
                 log.warning("commit is unknown, its messages run again", extra={"attempt": str(attempt), "messages": len(chunk)})
             case Unavailable(error):

@@ -135,7 +135,7 @@ class Tx(Publishing):
         return self.registered
 
     def before_commit(self, function: Function, *args: Any, **kwargs: Any) -> None:
-        """Run `function` after the last handler of the batch; if it raises, the messages run again one by one."""
+        """Run `function` after the last handler of the batch; if it raises, the messages run again, at last alone."""
         self._refuse_if_ended()
         self.synchronizer.register_before_commit(function, *args, **kwargs)
 

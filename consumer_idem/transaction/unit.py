@@ -12,7 +12,7 @@ from consumer_idem.transaction.deferred import Deferred, Write
 
 
 class WritesNotSent(ConsumerIdemError):
-    """Deferred writes of this transaction could not be sent, so it cannot be committed. Its messages run again one by one."""
+    """Deferred writes of this transaction could not be sent, so it cannot be committed. Its messages run again, at last alone."""
 
 
 class Unit:

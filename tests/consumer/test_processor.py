@@ -318,7 +318,7 @@ class TestPoison:
             assert [type(outcome) for outcome in outcomes] == [Applied, Quarantined, Applied]
             assert await shop.rows("SELECT n FROM late ORDER BY 1") == [1, 2]
 
-    async def test_a_batch_handler_that_raises_is_called_with_one_message_at_a_time(self, dsn):
+    async def test_a_batch_handler_that_raises_costs_only_the_message_that_it_raises_for(self, dsn):
         async def handler(items, tx):
             await tx.executemany("INSERT INTO payment VALUES ($1, 'x', 1)", [(item.payload.payment_id,) for item in items])
             for item in items:
@@ -336,6 +336,24 @@ class TestPoison:
             assert [type(outcome) for outcome in outcomes] == [Applied, Quarantined, Applied]
             assert await shop.payments() == ["a", "c", "d", "no"]
             assert await shop.rows("SELECT count(*) FROM idem.outbox") == [4]
+
+    async def test_a_message_that_spoils_its_batch_is_looked_for_by_halves_and_counted_alone(self, dsn):
+        sizes = []
+
+        async def handler(items, tx):
+            ids = [item.payload.payment_id for item in items]
+            sizes.append(len(ids))
+            await tx.executemany("INSERT INTO payment VALUES ($1, 'x', 1)", [(id,) for id in ids])
+            if "p5" in ids:
+                raise ValueError("p5")
+
+        async with open_shop(dsn, handler, batch=True) as shop:
+            outcomes = await (await shop.lane()).process(*(payment(number) for number in range(8)))
+
+            assert [type(outcome) for outcome in outcomes] == [Applied] * 5 + [Quarantined] + [Applied] * 2
+            assert await shop.payments() == ["p0", "p1", "p2", "p3", "p4", "p6", "p7"]
+            # All; a half; the rest, its half and one of that; the rest again, by itself; alone as often as the policy says; the rest.
+            assert sizes == [8, 4, 4, 2, 1, 3, 1, 1, 1, 1, 2]
 
     async def test_attempts_of_lone_runs_survive_a_restart(self, dsn):
         calls = []

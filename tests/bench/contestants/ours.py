@@ -48,7 +48,7 @@ async def deferring(payment: PaymentRequested, tx: Tx) -> None:
 
 
 async def in_batches(items: Sequence[Item[PaymentRequested]], tx: Tx) -> None:
-    """Writes for all messages at once; a poisoned message spoils them all, and they run again one by one."""
+    """Writes for all messages at once; a poisoned message spoils them all, and halves of them run again until it stands alone."""
     payments = [item.payload for item in items]
     if any(payment.note == POISON for payment in payments):
         raise Poisoned
