@@ -10,6 +10,7 @@ from consumer_idem.consumer.offsets import FirstStart
 from consumer_idem.errors import DeclarationError
 from consumer_idem.inbox.source import Source
 from consumer_idem.message import Message
+from consumer_idem.outbox.table import Outbox
 from consumer_idem.outcome import Outcome
 from consumer_idem.ports import Database, Publisher, Subscriber
 from consumer_idem.signals import stopping_on_signals
@@ -150,6 +151,13 @@ class App:
     async def open(self) -> None:
         """Connect to the database and register what is declared; raises what contradicts it. `process` and `run` do so themselves."""
         await self.runtime().open()
+
+    def outbox(self, *, in_order: bool = False) -> Outbox:
+        """Return an Outbox of the App's schema, for code that is no handler.
+
+        In a process with a relay it refuses, as `tx.publish` does, a record that is too large for its topic.
+        """
+        return self.runtime().outbox(in_order=in_order)
 
     async def process(self, messages: Sequence[Message]) -> list[Outcome]:
         """Settle messages that your own consumer loop has fetched; return their outcomes in input order.

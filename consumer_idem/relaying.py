@@ -31,8 +31,10 @@ class Relaying:
         self._publisher = publisher
         self._relay = Relay(database, publisher, schema=schema, owner=owner, listener=listener)
         self._limits = limits
+        # Every process looks, and one of them says what is alarming.
+        self._alarms = OutboxHealth(database, schema=schema, tells=lambda: self._relay.first)
         self._duties = [
-            Loop("outbox health", OutboxHealth(database, schema=schema).run_once, idle=_LOOK_AT_HEALTH, delay=_FIRST_LOOK),
+            Loop("outbox health", self._alarms.run_once, idle=_LOOK_AT_HEALTH, delay=_FIRST_LOOK),
             Loop("record limits", partial(limits.learn, publisher), idle=_ASK_FOR_LIMITS),
         ]
         limits.on_new = self._duties[-1].wake

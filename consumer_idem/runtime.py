@@ -115,6 +115,10 @@ class Runtime:
         )
         return Tables(self.database, begin, Inbox(name), Attempts(name), Quarantine(name), Outbox(name), name, self._limits)
 
+    def outbox(self, *, in_order: bool) -> Outbox:
+        """See App.outbox."""
+        return Outbox(self.settings.schema_name, in_order=in_order, limits=self._limits)
+
     async def _register(self, *, new_scope: bool) -> None:
         async with short(self.database, self.settings.schema_name) as connection:
             await self._register_within(connection, new_scope=new_scope)

@@ -79,6 +79,22 @@ async def test_c22_what_is_alarming_about_the_outbox_is_logged_for_as_long_as_it
     assert len(alarms()) == seen
 
 
+async def test_of_several_processes_with_a_relay_one_tells_what_is_alarming(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
+    connection = await asyncpg.connect(dsn)
+    async with relays(dsn) as (first, _, _), relays(dsn) as (second, _, _):
+        await eventually(lambda: connection.fetchval("SELECT count(DISTINCT owner) = 2 AND count(owner) = 64 FROM idem.outbox_shard"))
+        await eventually(lambda: first._relay.first != second._relay.first)
+        caplog.clear()
+        async with connection.transaction():
+            await Outbox().add(connection, [record("t", 1)])
+            await connection.execute("UPDATE idem.outbox SET state = 'x', error = 'too large'")
+        for each in (first, second):
+            await each._alarms.run_once()
+    await connection.close()
+
+    assert len([each for each in caplog.records if each.message == "outbox alarm"]) == 1
+
+
 async def test_a_relay_that_has_no_lease_yet_is_no_alarm(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
     connection = await asyncpg.connect(dsn)
     transaction = connection.transaction()

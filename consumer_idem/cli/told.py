@@ -9,7 +9,13 @@ from consumer_idem.history import History
 from consumer_idem.ports import Row
 
 OUTCOMES = {"a": "applied", "r": "rejected", "q": "quarantined", "d": "discarded"}
-_STATES = {"p": "waits", "x": "is parked", "h": "is held"}
+_STATUS = {
+    "pending": "waits",
+    "parked": "is parked",
+    "blocked": "waits behind a parked one of its key",
+    "topic-held": "waits for its topic",
+    "held": "is held",
+}
 
 
 def as_lines(history: History) -> Iterator[str]:
@@ -94,7 +100,7 @@ def time(moment: datetime) -> str:
 
 def _record(row: Row) -> str:
     error = f": {row['error']}" if row["error"] else ""
-    return f"record {row['message_id']} for {row['topic']} {_STATES[row['state']]} since {time(row['created_at'])}{error}"
+    return f"record {row['message_id']} for {row['topic']} {_STATUS[row['status']]} since {time(row['created_at'])}{error}"
 
 
 def readable(value: Any) -> Any:

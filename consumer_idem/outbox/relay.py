@@ -94,6 +94,11 @@ class Relay:
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def first(self) -> bool:
+        """Whether this relay has the first shard: of all that run, one has."""
+        return 0 in self._serving
+
     def wake(self) -> None:
         """Look for records now: some were committed."""
         self._reader.look()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from consumer_idem.errors import OutsideTransaction
+from consumer_idem.outbox.limits import RecordLimits
 from consumer_idem.outbox.record import PendingRecord
 from consumer_idem.outbox.shard import shard_of
 from consumer_idem.sql import Queries
@@ -25,7 +26,8 @@ class Outbox:
     of the transaction.
     """
 
-    def __init__(self, schema: str = "idem", *, in_order: bool = False) -> None:
+    def __init__(self, schema: str = "idem", *, in_order: bool = False, limits: RecordLimits | None = None) -> None:
+        self._limits = limits
         self._sql = Queries("outbox", schema)
         self._add = self._sql["add_in_order" if in_order else "add"]
 
@@ -33,12 +35,16 @@ class Outbox:
         """Add the record, or all of them in this order, with one statement; best at the end of the transaction.
 
         `connection` is a Connection of this library's or an asyncpg connection; raises OutsideTransaction if no transaction
-        was begun on it. Nothing is published before it commits.
+        was begun on it, and RecordTooLarge for a record that its topic is known not to take. Nothing is published before it
+        commits.
         """
         if not _in_transaction(connection):
             raise OutsideTransaction
         if isinstance(records, PendingRecord):
             records = (records,)
+        if self._limits is not None:
+            for record in records:
+                self._limits.check(record)
         if records:
             await connection.execute(self._add, *_columns(records))
 

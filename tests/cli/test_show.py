@@ -55,6 +55,21 @@ async def test_an_applied_message_is_told_with_all_that_came_of_it(settled: str)
     assert len(lines) == 6
 
 
+async def test_a_record_whose_topic_takes_none_is_told_with_the_reason(settled: str) -> None:
+    connection = await asyncpg.connect(settled)
+    await connection.execute("INSERT INTO idem.outbox_relay VALUES (gen_random_uuid(), '-infinity')")
+    await connection.execute(
+        "INSERT INTO idem.outbox_hold (topic, owner, error) SELECT 'cli.applied', owner, 'missing' FROM idem.outbox_relay"
+    )
+    await connection.close()
+    result = await show(settled, "checkout", "4711")
+    [found] = json.loads((await show(settled, "checkout", "4711", "--json")).out)
+
+    assert "for cli.applied waits for its topic since 20" in result.out
+    assert result.out.endswith(": missing\n")
+    assert [(row["status"], row["error"]) for row in found["unpublished"]] == [("topic-held", "missing")]
+
+
 async def test_a_refusal_is_told_with_its_answer(settled: str) -> None:
     result = await show(settled, "apply-payment", "4712")
 

@@ -225,6 +225,22 @@ async def test_c10_a_missing_topic_holds_its_own_records_only_until_it_is_there(
     assert any(each.message == "topic held" for each in caplog.records)
 
 
+async def test_c10_what_a_relay_found_out_about_a_topic_is_known_until_another_relay_looks(
+    scene: Scene, topic: MakeTopic, database: AsyncpgDatabase
+) -> None:
+    missing = f"missing-{uuid4().hex[:12]}"
+    async with scene.relay():
+        await scene.add(record(missing, 1))
+        await eventually(lambda: _has(database, [Status.TOPIC_HELD]))
+    assert await _has(database, [Status.TOPIC_HELD])
+    assert await scene.connection.fetchval("SELECT count(owner) = 0 FROM idem.outbox_shard")
+
+    topic(name=missing)
+    async with scene.relay():
+        await scene.drained()
+        assert await scene.connection.fetchval("SELECT count(*) = 0 FROM idem.outbox_hold")
+
+
 async def test_c12_an_old_reader_does_not_make_the_relay_wade_through_dead_rows(
     scene: Scene, topic: MakeTopic, other: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

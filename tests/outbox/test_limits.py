@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import asyncpg
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ from consumer_idem.outcome import Applied, Quarantined
 from consumer_idem.ports import Delivered, FailureKind, NotDelivered, Publisher
 from consumer_idem.testing.waiting import eventually
 from tests.conftest import MakeTopic
+from tests.outbox.scene import read_topic, record
 from tests.shop import Shop, declare, insert, open_shop, payment
 
 LIMIT = 20_000
@@ -184,6 +186,25 @@ async def test_c9_a_handler_that_publishes_too_large_a_record_fails_alone_where_
         assert f"RecordTooLarge: A record for {name} takes 301" in str(outcomes[1].error)
         assert await shop.payments() == ["p0", "p1", "p3"]
         assert await shop.rows("SELECT count(*) FROM idem.outbox_audit") == [0]
+
+
+async def test_c9_code_beside_the_handlers_is_refused_too_large_a_record_where_the_limit_is_known(
+    dsn: str, kafka: str, topic: MakeTopic, connection: asyncpg.Connection
+) -> None:
+    name = topic(1, {"max.message.bytes": str(LIMIT)})
+    async with publishing(dsn, kafka, name) as shop:
+        outbox = shop.app.outbox()
+        async with connection.transaction():
+            await outbox.add(connection, record(name, 1))
+        await eventually(lambda: shop.app.runtime()._limits._limits.get(name) == LIMIT)
+        async with connection.transaction():
+            with pytest.raises(RecordTooLarge, match=f"A record for {name} takes"):
+                await outbox.add(connection, [record(name, 2), record(name, 3)._replace(value=b"x" * LIMIT)])
+            await outbox.add(connection, record(name, 4))
+        await eventually(lambda: _empty(shop))
+    messages = await read_topic(kafka, name)
+
+    assert [message.value for message in messages] == [b"1", b"4"]
 
 
 async def test_c9_without_a_relay_in_the_process_nothing_is_refused(dsn: str, kafka: str, topic: MakeTopic) -> None:
