@@ -13,9 +13,10 @@ from datetime import UTC, date, datetime
 from enum import Enum
 from hashlib import sha256
 from typing import Any
-from uuid import UUID, SafeUUID
+from uuid import UUID
 
 from consumer_idem.inbox.reading import Unidentifiable
+from consumer_idem.uuids import from_bytes
 
 MessageId = str | int | UUID | Enum | date | bytes
 """What can be a message id, or one part of it."""
@@ -27,9 +28,6 @@ _UNSAFE = re.compile(f"[{_UNPRINTABLE}]")
 _AMBIGUOUS = re.compile(rf"[{_UNPRINTABLE}\\|]")
 _is_ambiguous = _AMBIGUOUS.search
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-_new, _number, _UNKNOWN = object.__new__, int.from_bytes, SafeUUID.unknown
-_set_int, _set_is_safe = UUID.__dict__["int"].__set__, UUID.__dict__["is_safe"].__set__
 
 
 def id_text(value: object) -> str:
@@ -141,8 +139,8 @@ class Keys:
             hashed += prefixed(part)
         digest = sha256(hashed).digest()
         if occurred_at is None:
-            return _uuid(digest[:15])
-        return _uuid(b"\x01" + bucket(occurred_at).to_bytes(4, "big") + digest[:11])
+            return from_bytes(digest[:15])
+        return from_bytes(b"\x01" + bucket(occurred_at).to_bytes(4, "big") + digest[:11])
 
 
 def bucket(moment: datetime) -> int:
@@ -154,12 +152,3 @@ def bucket(moment: datetime) -> int:
 
 
 _MINUTE = datetime(1970, 1, 1, 0, 1, tzinfo=UTC) - _EPOCH
-
-
-def _uuid(raw: bytes) -> UUID:
-    """Return the UUID that ends with `raw` and has zeros in front."""
-    # As UUID(int=…), without the two thirds of a microsecond that its constructor takes to find out what it was given.
-    made = _new(UUID)
-    _set_int(made, _number(raw, "big"))
-    _set_is_safe(made, _UNKNOWN)
-    return made
