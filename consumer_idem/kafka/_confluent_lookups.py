@@ -8,6 +8,7 @@ import asyncio
 from base64 import b64decode
 from collections.abc import Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
@@ -25,6 +26,7 @@ from consumer_idem.message import Partition
 from consumer_idem.ports import Bounds
 
 _ANSWER_WITHIN = 10.0
+_LEADERS_WITHIN = 2.0
 _NOTHING_SO_LATE = -1
 _T = TypeVar("_T")
 
@@ -69,8 +71,14 @@ class LookUps:
         offset = int((await _answer(answers[wanted])).offset)
         # Where the leader did not answer, e.g. because it died, librdkafka gives an offset that is none and raises nothing.
         if offset < _NOTHING_SO_LATE:
+            await self._look_for_leaders(partition.topic)
             raise KafkaUnavailable
         return offset
+
+    async def _look_for_leaders(self, topic: str) -> None:
+        """Let librdkafka forget who led: of itself it asks the one that is gone, for as long as it keeps what it knows."""
+        with suppress(KafkaException):
+            await asyncio.to_thread(self._admin.list_topics, topic, _LEADERS_WITHIN)
 
 
 async def _answer(future: "Future[_T]") -> _T:

@@ -57,6 +57,7 @@ class KafkaBroker(Server):
     name = "Kafka"
     patience = 60.0
     is_real: ClassVar[bool] = True
+    _founding: ClassVar[Sequence[str]] = ("--standalone",)
 
     def __init__(self, *, properties: Mapping[str, str] | None = None, heap: str = "512m") -> None:
         super().__init__()
@@ -66,6 +67,7 @@ class KafkaBroker(Server):
         self._controller_port = free_port()
         self._properties = properties or {}
         self._heap = heap
+        self._cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
     @property
     def bootstrap(self) -> str:
@@ -80,16 +82,19 @@ class KafkaBroker(Server):
     def _prepare(self, folder: Path) -> None:
         lines = (f"{name}={value}\n" for name, value in self._all_properties(folder).items())
         (folder / "server.properties").write_text("".join(lines))
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = self._java("kafka.tools.StorageTool", "format", "--standalone", f"--cluster-id={cluster}", "-c", "server.properties")
+        how = ["format", *self._founding, f"--cluster-id={self._cluster}", "-c", "server.properties"]
+        command = self._java("kafka.tools.StorageTool", *how)
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if done.returncode != 0:
             raise ServiceFailed(f"Kafka's log folder could not be formatted:\n{done.stdout}{done.stderr}")
 
     def _launch(self, folder: Path) -> ServiceProcess:
         process = ServiceProcess(self._java("kafka.Kafka", "server.properties"), folder / "log")
-        process.until(lambda: does_everything(("127.0.0.1", self.port)), self.patience)
+        process.until(self._works, self.patience)
         return process
+
+    def _works(self) -> bool:
+        return does_everything(("127.0.0.1", self.port))
 
     def _all_properties(self, folder: Path) -> dict[str, str]:
         ports = {"PLAINTEXT": self.port, "PROXIED": self._proxied_port, "CONTROLLER": self._controller_port}
