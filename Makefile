@@ -29,7 +29,7 @@ test-lowest: $(VENV)/.test ## Run the tests with the oldest dependencies that py
 	$(BIN)/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct --editable '.[test]'
 	.venv-lowest/bin/python -m pytest $(ARGS)
 
-bench: $(VENV)/.test ## Measure against hand-written loops
+bench: $(VENV)/.bench ## Measure against hand-written loops (about an hour)
 	$(BIN)/python -m tests.bench $(ARGS)
 
 lint: $(VENV)/.test ## Run the linters alone
@@ -60,3 +60,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) --editable '.[test]'
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.bench: $(VENV)/.test
+	$(INSTALL) --editable '.[bench]'
+	@touch $@

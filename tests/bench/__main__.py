@@ -1,4 +1,4 @@
-"""`python -m tests.bench [main|variants|relay|scale|profile] [--quick]`: measure, write docs/benchmarks.json and .md, draw the plots."""
+"""`python -m tests.bench [all|main|variants|relay|scale|profile|report]`: measure, write docs/benchmarks.json and .md, draw the plots."""
 
 import argparse
 import asyncio
@@ -10,14 +10,14 @@ from tests.bench.contest import Plan
 from tests.bench.results import save
 
 QUICK = 0.1
-COMMANDS = ("main", "variants", "relay", "scale", "profile", "report")
+SECTIONS = ("main", "variants", "relay", "scale", "profile")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench", description="Measure against hand-written loops; write docs/benchmarks.*."
     )
-    parser.add_argument("command", nargs="?", choices=COMMANDS, default="main")
+    parser.add_argument("command", nargs="?", choices=("all", *SECTIONS, "report"), default="all", help="all takes about an hour")
     parser.add_argument("--quick", action="store_true", help="one round with a tenth of the messages, to see that it works; writes nothing")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
@@ -38,13 +38,15 @@ def main() -> None:
         "scale": lambda: scale.measure(plan),
         "profile": lambda: profile.measure(plan),
     }
-    if given.command != "report":
-        section = asyncio.run(commands[given.command]())  # type: ignore[arg-type]  # every command is a coroutine function
+    if given.command == "report":
+        report.write()
+        return
+    for name in SECTIONS if given.command == "all" else (given.command,):
+        section = asyncio.run(commands[name]())  # type: ignore[arg-type]  # every command is a coroutine function
         print(report.summary(section))
-        if given.quick or given.only:
-            return
-        save({"small_broker": section} if given.small_broker else section)
-    report.write()
+        if not given.quick and not given.only:
+            save({"small_broker": section} if given.small_broker else section)
+            report.write()
 
 
 if __name__ == "__main__":

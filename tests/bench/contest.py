@@ -12,8 +12,8 @@ from tests.bench.results import load_before, machine, now, rounded, versions
 from tests.bench.rounds import Figure, Measure, described, ratios, take_turns, tell
 from tests.bench.stage import Stage
 
-FAR_LOOP = replace(LOOP, messages=300)
-"""With six round trips for a message, fewer will do."""
+FAR = {"loop": 300, "await": 4_000, "defer": 40_000, "batch": 40_000}
+"""With round trips for each message, fewer will do."""
 ON_UVLOOP = replace(LOOP, name="loop_on_uvloop", options={"tuned": True})
 
 
@@ -95,8 +95,12 @@ async def variants(plan: Plan) -> dict[str, Any]:
 
 async def _variant(stage: Stage, condition: Condition, plan: Plan) -> dict[str, Any]:
     """`of_clean`: against itself on clean messages. `ratios`: against the loop under the same condition."""
-    loop = FAR_LOOP if condition.round_trip else LOOP
-    ours = [contestant for contestant in OURS.values() if contestant.absent() is None]
+    loop = replace(LOOP, messages=FAR["loop"]) if condition.round_trip else LOOP
+    ours = [
+        replace(contestant, messages=FAR[handler]) if condition.round_trip else contestant
+        for (handler, _), contestant in OURS.items()
+        if contestant.absent() is None
+    ]
     runners = {loop.name: _runner(stage, loop, condition, plan)}
     for contestant in ours:
         runners[contestant.name] = _runner(stage, contestant, condition, plan)
