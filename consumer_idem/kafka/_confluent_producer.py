@@ -14,8 +14,10 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient
 
 from consumer_idem.kafka._confluent_errors import failure
+from consumer_idem.kafka._confluent_settings import connection_settings
 from consumer_idem.kafka._line import Answers
 from consumer_idem.message import OutboxRecord
 from consumer_idem.ports import FailureKind, NotDelivered
@@ -25,6 +27,9 @@ log = logging.getLogger(__name__)
 _SLICE = 0.02
 _IDLE = 1.0
 _CLOSE_WITHIN = 10.0
+_PATIENCE = 20.0
+"""Seconds without any answer after which it is worth a look whether this Producer alone gets none."""
+_REACH_WITHIN = 3.0
 _NOT_SENT = NotDelivered(FailureKind.RETRIABLE, "not sent")
 
 
@@ -50,7 +55,7 @@ class _Batch:
 
 
 class ProducerThread:
-    """Owns one Producer at a time: after a fatal error of librdkafka it makes another one."""
+    """Owns one Producer at a time: it makes another one after a fatal error of librdkafka, or when it has lost all brokers."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = {**settings, "error_cb": self._on_error, "logger": logging.getLogger("consumer_idem.kafka.librdkafka")}
@@ -58,6 +63,7 @@ class ProducerThread:
         self._queue: SimpleQueue[_Batch | None] = SimpleQueue()
         self._open: list[_Batch] = []
         self._fatal = False
+        self._look_at = 0.0
         self._give_up_at: float | None = None
         self.last_error = ""
         self.producer = Producer(self._settings)
@@ -83,13 +89,15 @@ class ProducerThread:
                 self._finish()
             else:
                 self.producer.poll(0)
-            if self._fatal or self._given_up():
+            if self._fatal or self._given_up() or self._is_lost():
                 self._renew()
 
     def _take(self) -> None:
         """Hand over what waits in the queue; sleep there when nothing is under way."""
         try:
             batch = self._queue.get_nowait() if self._open else self._queue.get(timeout=_IDLE)
+            if not self._open:
+                self._look_at = time.monotonic() + _PATIENCE
             while batch is not None:
                 self._open.append(batch)
                 self._produce(batch)
@@ -119,10 +127,25 @@ class ProducerThread:
         done = [batch for batch in self._open if batch.left == 0]
         if done:
             self._open = [batch for batch in self._open if batch.left > 0]
+            self._look_at = time.monotonic() + _PATIENCE
             self._loop.call_soon_threadsafe(_resolve, done)
 
     def _given_up(self) -> bool:
         return self._give_up_at is not None and bool(self._open) and time.monotonic() > self._give_up_at
+
+    def _is_lost(self) -> bool:
+        """Tell whether this Producer reaches no broker while another client does.
+
+        librdkafka forgets all brokers, for good, when a broker that starts tells it that the cluster has none:
+        https://github.com/confluentinc/librdkafka/issues/5301.
+        """
+        if not self._open or time.monotonic() < self._look_at:
+            return False
+        self._fatal = not _reaches(self.producer) and _reaches(AdminClient(connection_settings(self._settings)))
+        self._look_at = time.monotonic() + _PATIENCE
+        if self._fatal:
+            log.warning("librdkafka has lost all brokers; going on with a new producer", extra={"error": self.last_error})
+        return self._fatal
 
     def _renew(self) -> None:
         """Answer what is under way with failures that are sent again, and go on with a new Producer."""
@@ -137,6 +160,13 @@ class ProducerThread:
         self.last_error = str(error)
         self._fatal = self._fatal or error.fatal()
         log.log(logging.ERROR if error.fatal() else logging.DEBUG, "librdkafka reported an error", extra={"error": str(error)})
+
+
+def _reaches(client: Producer | AdminClient) -> bool:
+    try:
+        return bool(client.list_topics(timeout=_REACH_WITHIN).brokers)
+    except KafkaException:
+        return False
 
 
 def _refusal(error: Exception) -> NotDelivered:

@@ -8,11 +8,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
 
 from consumer_idem.errors import KafkaRefused, PartitionLost, Unreadable
+from consumer_idem.kafka import _confluent_producer
+from consumer_idem.kafka._confluent_settings import publisher_settings
 from consumer_idem.kafka.confluent import ConfluentPublisher, ConfluentSubscriber
 from consumer_idem.message import Message, Partition
+from consumer_idem.ports import FailureKind, NotDelivered
+from consumer_idem.testing.services.ports import free_port
 from tests.conformance import kafka_raw
 from tests.conformance.kafka_member import SHORT, Member, numbers, produce, until
 from tests.conformance.test_publisher import kinds, record
@@ -230,3 +234,49 @@ async def test_a_refusal_is_told_to_who_polls(join: Join, topic: Any) -> None:
 
     with pytest.raises(KafkaRefused, match="planted"):
         await member.subscriber.poll(Partition(name, 0), 1, SHORT)
+
+
+async def test_c11_a_producer_that_has_lost_all_brokers_is_replaced(kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loss is one from the beginning: the first Producer knows no broker that there is."""
+    monkeypatch.setattr(_confluent_producer, "_PATIENCE", 0.2)
+    monkeypatch.setattr(_confluent_producer, "_REACH_WITHIN", 1.0)
+    name, made, settings = topic(1), list[Producer](), publisher_settings(kafka, {})
+
+    def make(given: dict[str, Any]) -> Producer:
+        nobody = {"bootstrap.servers": f"127.0.0.1:{free_port()}"}
+        made.append(Producer(given if made else {**given, **nobody}))
+        return made[-1]
+
+    monkeypatch.setattr(_confluent_producer, "Producer", make)
+    thread = _confluent_producer.ProducerThread(settings)
+    (lost,) = await asyncio.wait_for(thread.send(name, 0, [record(name)]), 20)
+    (sent,) = await asyncio.wait_for(thread.send(name, 0, [record(name)]), 20)
+    await thread.close()
+
+    assert isinstance(lost, NotDelivered)
+    assert lost.kind is FailureKind.RETRIABLE
+    assert sent == 0
+    assert len(made) == 2
+
+
+async def test_c11_a_producer_is_kept_while_nobody_reaches_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever was replaced would not know what it has sent already."""
+    monkeypatch.setattr(_confluent_producer, "_PATIENCE", 0.1)
+    monkeypatch.setattr(_confluent_producer, "_REACH_WITHIN", 0.1)
+    looks, reaches = 0, _confluent_producer._reaches
+
+    def count(client: Any) -> bool:
+        nonlocal looks
+        looks += 1
+        return reaches(client)
+
+    monkeypatch.setattr(_confluent_producer, "_reaches", count)
+    monkeypatch.setattr(_confluent_producer, "_CLOSE_WITHIN", 0.1)
+    thread = _confluent_producer.ProducerThread(publisher_settings(f"127.0.0.1:{free_port()}", {}))
+    producer, sending = thread.producer, asyncio.create_task(thread.send("t", 0, [record("t")]))
+    await until(lambda: looks >= 4)
+
+    assert thread.producer is producer
+    assert not sending.done()
+    await thread.close()
+    await sending
