@@ -82,6 +82,12 @@ async def test_c6_a_relay_killed_around_the_acknowledgement_loses_nothing(
     await _add(scene, name, 0, 100)
     child = await _relay(supervisor, scene, failpoint)
     await child.line("relay")
+
+    async def began() -> bool:
+        return child.status is not None or await scene.left() < 100
+
+    # Else all may be there before the first read, and there is no second time.
+    await eventually(began, timeout=30)
     adding = asyncio.create_task(_add(scene, name, 100, 300, batch=1))
     assert await child.wait() == -9
     await adding
