@@ -78,8 +78,8 @@ class Transaction:
     def ended(self, result: str, outcomes: Sequence[Outcome] = ()) -> None:
         """Say what came of it, and of its messages if it was committed."""
         self.result = result
-        for outcome, count in Counter(type(outcome).__name__.lower() for outcome in outcomes).items():
-            _messages.add(count, {"topic": self._topic, "outcome": outcome})
+        for kind, count in Counter(map(type, outcomes)).items():
+            _messages.add(count, {"topic": self._topic, "outcome": kind.__name__.lower()})
 
 
 def lane(event: str, partition: Partition) -> None:

@@ -185,7 +185,7 @@ class Lane:
 
     def _settle(self, outcomes: Sequence[Outcome]) -> None:
         """Keep what is not settled for the next turn."""
-        settled = sum(not isinstance(outcome, Retry) for outcome in outcomes)
+        settled = len(outcomes) - 1 if outcomes and isinstance(outcomes[-1], Retry) else len(outcomes)
         self._backlog = self._backlog[settled:]
 
     async def _wait_for_retry(self, retry: Retry) -> None:

@@ -246,11 +246,14 @@ class Processor:
 
 def _committed(outcomes: Sequence[Outcome]) -> int:
     """Return how many messages a transaction has settled; 0: it was rolled back, since its first one is to be retried."""
-    return sum(not isinstance(outcome, Retry) for outcome in outcomes)
+    # A Retry ends what a transaction does.
+    return len(outcomes) - 1 if outcomes and isinstance(outcomes[-1], Retry) else len(outcomes)
 
 
 def _tell_quarantined(chunk: Sequence[Message], outcomes: Sequence[Outcome]) -> None:
     """Log once per reason how many messages of a transaction went into quarantine, and where the first of them lies."""
+    if Quarantined not in set(map(type, outcomes)):
+        return
     kept = [(outcome, message) for message, outcome in zip(chunk, outcomes, strict=False) if isinstance(outcome, Quarantined)]
     for reason in {outcome.reason for outcome, _ in kept}:
         of_reason = [(outcome, message) for outcome, message in kept if outcome.reason is reason]
