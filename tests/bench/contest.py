@@ -12,8 +12,9 @@ from tests.bench.results import load_before, machine, now, rounded, versions
 from tests.bench.rounds import Figure, Measure, described, ratios, take_turns, tell
 from tests.bench.stage import Stage
 
+NEAR = {"loop": 3_000, "await": 20_000, "defer": 40_000, "batch": 40_000}
 FAR = {"loop": 300, "await": 4_000, "defer": 40_000, "batch": 40_000}
-"""With round trips for each message, fewer will do."""
+"""Variants take turns with clean runs of the same length: fewer messages will do, and still fewer with round trips for each."""
 ON_UVLOOP = replace(LOOP, name="loop_on_uvloop", options={"tuned": True})
 
 
@@ -95,12 +96,9 @@ async def variants(plan: Plan) -> dict[str, Any]:
 
 async def _variant(stage: Stage, condition: Condition, plan: Plan) -> dict[str, Any]:
     """`of_clean`: against itself on clean messages. `ratios`: against the loop under the same condition."""
-    loop = replace(LOOP, messages=FAR["loop"]) if condition.round_trip else LOOP
-    ours = [
-        replace(contestant, messages=FAR[handler]) if condition.round_trip else contestant
-        for (handler, _), contestant in OURS.items()
-        if contestant.absent() is None
-    ]
+    messages = FAR if condition.round_trip else NEAR
+    loop = replace(LOOP, messages=messages["loop"])
+    ours = [replace(contestant, messages=messages[handler]) for (handler, _), contestant in OURS.items() if contestant.absent() is None]
     runners = {loop.name: _runner(stage, loop, condition, plan)}
     for contestant in ours:
         runners[contestant.name] = _runner(stage, contestant, condition, plan)
