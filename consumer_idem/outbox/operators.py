@@ -59,12 +59,12 @@ class OutboxDesk:
         self, connection: Connection, *, status: Status | None = None, topic: str | None = None, above: int = 0, limit: int = 100
     ) -> Sequence[StoredRecord]:
         """Return the records in the order of their ids, those above the id `above`, at most `limit`."""
-        rows = await connection.fetch(self._sql["list"], status, topic, above, limit)
+        rows = await connection.fetch(self._sql["list"], status, topic, above, limit, None)
         return [_stored(row) for row in rows]
 
     async def show(self, connection: Connection, id: int) -> StoredRecord | None:
         """Return the record with its value and headers; None if it is not in the outbox, e.g. because it was published."""
-        listed = await connection.fetch(self._sql["list"], None, None, id - 1, 1)
+        listed = await connection.fetch(self._sql["list"], None, None, id - 1, 1, None)
         if not listed or listed[0]["id"] != id:
             return None
         (row,) = await connection.fetch(self._sql["show"], id)

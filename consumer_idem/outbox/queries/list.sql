@@ -1,4 +1,5 @@
--- $1 only this status (NULL: every one), $2 only this topic (NULL: every one), $3 only above this id, $4 at most so many.
+-- $1 only this status (NULL: every one), $2 only this topic (NULL: every one), $3 only above this id, $4 at most so many (NULL: all),
+-- $5 only records with these message ids (NULL: every one).
 SELECT * FROM (
     SELECT record.id, record.message_id, record.topic, record.key, record.type, record.source, record.shard, record.run, record.created_at,
            octet_length(record.value) AS size,
@@ -16,6 +17,7 @@ SELECT * FROM (
     LEFT JOIN (SELECT topic, min(error) AS error FROM {schema}.outbox_hold GROUP BY topic) AS hold
            ON hold.topic = record.topic AND record.state = 'p'
     WHERE ($2::text IS NULL OR record.topic = $2::text) AND record.id > $3::bigint
+      AND ($5::uuid[] IS NULL OR record.message_id = ANY ($5::uuid[]))
 ) AS listed
 WHERE $1::text IS NULL OR status = $1::text
 ORDER BY id
