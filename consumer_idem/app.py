@@ -91,7 +91,7 @@ class App:
         """Declare a handler of many messages at once: `async def handler(items: Sequence[Item[P]], tx) -> None`.
 
         It gets the fresh messages of a batch, refuses single ones with `item.reject(…)` and publishes with `item.publish(…)`. If it
-        raises, it is called again with one message at a time. `source` and `name` must be given.
+        raises, it is called again with halves of them, down to the one that fails. `source` and `name` must be given.
         """
         source, name = _given(topic, source, name)
         return self._declare(

@@ -1,6 +1,6 @@
 """What became of a message. Every message ends in exactly one of these."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -85,3 +85,8 @@ class Retry:
 
 Outcome = Applied | Rejected | Skipped | Quarantined | Retry
 """What `app.process` returns for each message. All but Retry are final; match them with `match`."""
+
+
+def settled_count(outcomes: Sequence[Outcome]) -> int:
+    """Return how many messages a transaction, or a run of them, has settled: only its last one may be a Retry, which is not."""
+    return len(outcomes) - 1 if outcomes and isinstance(outcomes[-1], Retry) else len(outcomes)

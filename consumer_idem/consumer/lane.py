@@ -26,7 +26,7 @@ from consumer_idem.errors import (
 from consumer_idem.inbox.progress import Progress, Slot, Taken
 from consumer_idem.inbox.topics import Topics
 from consumer_idem.message import Message, Partition
-from consumer_idem.outcome import Outcome, Quarantined, Reason, Retry
+from consumer_idem.outcome import Outcome, Quarantined, Reason, Retry, settled_count
 from consumer_idem.ports import Bounds, Connection, Database, Subscriber
 from consumer_idem.transaction.short import short
 
@@ -185,8 +185,7 @@ class Lane:
 
     def _settle(self, outcomes: Sequence[Outcome]) -> None:
         """Keep what is not settled for the next turn."""
-        settled = len(outcomes) - 1 if outcomes and isinstance(outcomes[-1], Retry) else len(outcomes)
-        self._backlog = self._backlog[settled:]
+        self._backlog = self._backlog[settled_count(outcomes) :]
 
     async def _wait_for_retry(self, retry: Retry) -> None:
         assert self._course is not None

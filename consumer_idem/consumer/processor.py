@@ -18,7 +18,7 @@ from consumer_idem.consumer.retry import Plan
 from consumer_idem.consumer.seal import Seal
 from consumer_idem.errors import CommitUnknown, DatabaseFailure, QuarantineFailed
 from consumer_idem.message import Message, Position
-from consumer_idem.outcome import Outcome, Quarantined, Reason, Retry
+from consumer_idem.outcome import Outcome, Quarantined, Reason, Retry, settled_count
 from consumer_idem.transaction.short import short
 from consumer_idem.transaction.silent import end_silent
 
@@ -100,7 +100,7 @@ class Processor:
             if course.plan.in_doubt and await self._killed_too_often(course, chunk[0]):
                 return await self._condemn(course, chunk[0], Reason.CRASHED, "The process died each time it handled this message.")
             result = await self._run(course, chunk, lone=lone)
-            if course.plan.in_doubt and isinstance(result, Settled) and _committed(result.outcomes):
+            if course.plan.in_doubt and isinstance(result, Settled) and settled_count(result.outcomes):
                 self._marked.discard(chunk[0].position)
             elif course.plan.in_doubt:
                 await self._unmark(course, chunk[0])
@@ -136,7 +136,7 @@ class Processor:
         return ()
 
     def _advance(self, course: Course, chunk: Sequence[Message], outcomes: Sequence[Outcome]) -> None:
-        settled = _committed(outcomes)
+        settled = settled_count(outcomes)
         if settled:
             course.settled(chunk[:settled])
 
@@ -175,7 +175,7 @@ class Processor:
             course.doubts.append(result)
         for doubt in batch.proven:
             # Only a commit makes it lasting: from then on the seal notices a database that has lost both.
-            doubt.proven |= isinstance(result, Settled) and _committed(result.outcomes) > 0
+            doubt.proven |= isinstance(result, Settled) and settled_count(result.outcomes) > 0
             await doubt.synchronizer.after_commit()
         for doubt in batch.disproved:
             await doubt.synchronizer.after_rollback()
@@ -242,12 +242,6 @@ class Processor:
     def _policy(self, message: Message) -> RetryPolicy:
         route = self._routes.find(message)
         return RetryPolicy() if route is None else route.handler.policy
-
-
-def _committed(outcomes: Sequence[Outcome]) -> int:
-    """Return how many messages a transaction has settled; 0: it was rolled back, since its first one is to be retried."""
-    # A Retry ends what a transaction does.
-    return len(outcomes) - 1 if outcomes and isinstance(outcomes[-1], Retry) else len(outcomes)
 
 
 def _tell_quarantined(chunk: Sequence[Message], outcomes: Sequence[Outcome]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from consumer_idem.columns import once, unless_null
 from consumer_idem.errors import ConsumerIdemError
 from consumer_idem.inbox.verdict import Held
 from consumer_idem.outcome import Rejected
@@ -42,7 +43,7 @@ class Claims(NamedTuple):
 
     def sent(self) -> list[Sequence[Any]]:
         """Return the columns as claim.sql takes them: what is the same in all rows only once, what is always null not at all."""
-        return [_once(column) if name in _ALIKE else _unless_null(column) for name, column in zip(self._fields, self, strict=True)]
+        return [once(column) if name in _ALIKE else unless_null(column) for name, column in zip(self._fields, self, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +122,6 @@ class Inbox:
     async def repeats(self, connection: Connection, key_hash: UUID) -> Sequence[Row]:
         """Return where and when duplicates of a key were seen, in that order; plain redeliveries are not among them."""
         return await connection.fetch(self._sql["repeats"], key_hash)
-
-
-def _once(column: Sequence[Any]) -> Sequence[Any]:
-    return column[:1] if len(set(column)) == 1 else column
-
-
-def _unless_null(column: Sequence[Any]) -> Sequence[Any]:
-    return [] if column[0] is None and all(value is None for value in column) else column
 
 
 def _count(tag: str) -> int:

@@ -22,10 +22,9 @@ class BackpressureLimits:
 
 
 class Waiting(NamedTuple):
-    """What the relays could publish now. Parked records, those that they block, and those of held topics are not in it."""
+    """What the relays could publish now, without parked records, those that they block, and those of held topics. Or a bound above it."""
 
     depth: int
-    """At most the limit."""
     age: timedelta
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from consumer_idem.columns import once, unless_null
 from consumer_idem.errors import OutsideTransaction
 from consumer_idem.outbox.limits import RecordLimits
 from consumer_idem.outbox.record import PendingRecord
@@ -54,24 +55,16 @@ def _in_transaction(connection: Any) -> bool:
     return bool(asked())
 
 
-def _columns(records: Sequence[PendingRecord]) -> tuple[list[Any], ...]:
+def _columns(records: Sequence[PendingRecord]) -> tuple[Sequence[Any], ...]:
     ids, topics, keys, values, headers, types, sources, times = map(list, zip(*records, strict=True))
     return (
         ids,
         [shard_of(topic, key, id) for topic, key, id in zip(topics, keys, ids, strict=True)],
-        _once(topics),
-        _unless_null(keys),
-        _unless_null(values),
-        _unless_null([stored_headers(one) for one in headers]) if any(headers) else [],
-        _unless_null(types),
-        _once(sources),
-        _unless_null([None if time is None else time.timestamp() for time in times]),
+        once(topics),
+        unless_null(keys),
+        unless_null(values),
+        unless_null([stored_headers(one) for one in headers]) if any(headers) else [],
+        unless_null(types),
+        once(sources),
+        unless_null([None if time is None else time.timestamp() for time in times]),
     )
-
-
-def _once(column: list[str]) -> list[str]:
-    return column[:1] if len(set(column)) == 1 else column
-
-
-def _unless_null(column: list[Any]) -> list[Any]:
-    return [] if column[0] is None and all(value is None for value in column) else column
