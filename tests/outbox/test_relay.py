@@ -18,6 +18,19 @@ from tests.outbox.scene import QUICK, Scene, first_occurrences, record
 NEVER = timedelta(hours=1)
 
 
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Wanted]:
+    """What the relays of this process have asked the outbox for."""
+    asked, read = [], Backlog.read
+
+    async def note(self: Backlog, wanted: Wanted) -> Page:
+        asked.append(wanted)
+        return await read(self, wanted)
+
+    monkeypatch.setattr(Backlog, "read", note)
+    return asked
+
+
 async def _shards(scene: Scene) -> dict[str, int]:
     rows = await scene.connection.fetch("SELECT owner, count(*) AS shards FROM idem.outbox_shard GROUP BY owner")
     return {str(row["owner"]): row["shards"] for row in rows}
@@ -73,25 +86,16 @@ async def test_an_idle_relay_is_woken_by_the_commit(scene: Scene, topic: MakeTop
     assert await scene.values(name) == [0, 1, 2]
 
 
-async def test_a_relay_that_sleeps_reads_once_for_what_it_is_notified_of(
-    scene: Scene, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name, reads, read = topic(), 0, Backlog.read
-
-    async def count(self: Backlog, wanted: Wanted) -> Page:
-        nonlocal reads
-        reads += 1
-        return await read(self, wanted)
-
-    monkeypatch.setattr(Backlog, "read", count)
+async def test_a_relay_that_sleeps_reads_once_for_what_it_is_notified_of(scene: Scene, topic: MakeTopic, reads: list[Wanted]) -> None:
+    name = topic()
     settings = RelaySettings(rest=NEVER, full_look=NEVER, lease=timedelta(minutes=5))
     async with scene.relay(settings=settings) as running:
         await eventually(lambda: running._nap.sound)
-        before = reads
+        before = len(reads)
         for number in range(5):
             await scene.add(record(name, number))
             await scene.drained(timeout=5)
-        assert reads == before + 5
+        assert len(reads) == before + 5
 
 
 async def test_few_acknowledged_records_are_deleted_together_and_many_at_once(
@@ -191,24 +195,17 @@ async def test_a_relay_process_that_is_asked_to_end_frees_its_shards_at_once(sce
 
 
 async def test_through_a_pooler_a_deaf_listener_is_noticed_and_polling_goes_on(
-    scene: Scene, topic: MakeTopic, empty_dsn: str, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, topic: MakeTopic, empty_dsn: str, reads: list[Wanted]
 ) -> None:
     """A proxy that pools transactions takes LISTEN and never delivers: here the listener listens in another database."""
-    name, reads, read = topic(), 0, Backlog.read
-
-    async def count(self: Backlog, wanted: Wanted) -> Page:
-        nonlocal reads
-        reads += 1
-        return await read(self, wanted)
-
-    monkeypatch.setattr(Backlog, "read", count)
+    name = topic()
     settings = RelaySettings(rest=NEVER, full_look=NEVER)
     async with scene.relay(settings=settings, listen_at=empty_dsn):
         await scene.add(record(name, 1))
         await scene.drained()
         # A relay that relied on its listener would be asleep after three.
-        before = reads
-        await eventually(lambda: reads > before + 6)
+        before = len(reads)
+        await eventually(lambda: len(reads) > before + 6)
         await scene.add(record(name, 2))
         await scene.drained(timeout=5)
 
