@@ -11,6 +11,7 @@ from typing import Self
 
 from consumer_idem.errors import ConsumerIdemError
 from consumer_idem.testing.keeper import keeper
+from consumer_idem.testing.standing import stands
 
 _PAUSE = 0.01
 _TAIL = 40
@@ -113,12 +114,7 @@ class Child:
     def _stands(self) -> bool:
         if self.status is not None:
             raise ChildFailed(f"{self.name} ended with status {self.status} instead of stopping:\n{self.tail()}")
-        # Only looks: what it sees stays there for asyncio, which waits for the end.
-        try:
-            seen = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return False
-        return seen is not None and seen.si_code == os.CLD_STOPPED
+        return stands(self.pid)
 
     async def _next(self, pattern: re.Pattern[str]) -> str:
         while True:

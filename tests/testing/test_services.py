@@ -150,6 +150,25 @@ def test_kafka_keeps_its_topics_when_it_is_killed_and_paused_and_starts_again(se
     until(lambda: kafka_ready.does_everything(address), timeout=20)
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="/proc tells of threads")
+def test_no_thread_of_a_paused_server_runs_any_more(tmp_path: Path) -> None:
+    # One that still runs may answer a client, or commit, after pause() has returned.
+    spin = "import threading, time; work = lambda: all(time.sleep(0) is None for _ in iter(int, 1))"
+    spin += "; [threading.Thread(target=work).start() for _ in range(40)]; print('up', flush=True)"
+    process = ServiceProcess([sys.executable, "-c", spin], tmp_path / "log")
+    process.until(lambda: "up" in process.tail(), 20)
+
+    for _ in range(150):
+        process.pause(20)
+        assert _states_of_threads(process.pid) == {"T"}
+        process.signal(signal.SIGCONT)
+    process.kill()
+
+
+def _states_of_threads(pid: int) -> set[str]:
+    return {task.joinpath("stat").read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").iterdir()}
+
+
 def test_the_small_broker_starts_again_empty_and_gives_no_group_for_certain(services: Services) -> None:
     broker = services.small_broker()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from consumer_idem.errors import ConsumerIdemError
 from consumer_idem.testing.keeper import keeper
+from consumer_idem.testing.standing import stands
 
 _PAUSE = 0.02
 _TAIL = 30
@@ -52,6 +53,11 @@ class ServiceProcess:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal; a process that has ended gets none."""
         self._process.send_signal(number)
+
+    def pause(self, timeout: float) -> None:
+        """Stop it where it is and wait until all of it stands, at most `timeout` seconds."""
+        self.signal(signal.SIGSTOP)
+        self.until(lambda: stands(self.pid), timeout)
 
     def wait(self, timeout: float) -> None:
         """Wait for the end, at most `timeout` seconds; then kill."""

@@ -59,7 +59,7 @@ class Server(ABC):
 
     def pause(self) -> None:
         """Stop the process where it is: connections stay open and nobody answers."""
-        self._running().signal(signal.SIGSTOP)
+        self._running().pause(self.patience)
 
     def resume(self) -> None:
         """Let a paused process go on."""
