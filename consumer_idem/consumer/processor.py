@@ -34,7 +34,8 @@ _PATIENCE = timedelta(minutes=10)
 class Course:
     """What a lane remembers from one run to the next. It dies with the lane.
 
-    `retries`: how often it has waited for its next message. `unavailable`: infrastructure errors in a row, since when.
+    `retries`: how often it has waited for its next message. `unavailable`: infrastructure errors in a row, since when. `repeating`: most
+    messages of its last transaction were duplicates, as in a replay.
     """
 
     seal: Seal
@@ -42,6 +43,7 @@ class Course:
     doubts: list[InDoubt] = field(default_factory=list)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     retries: int = 0
+    repeating: bool = False
     unavailable: int = 0
     unavailable_since: float = 0.0
 
@@ -154,10 +156,12 @@ class Processor:
             retries=course.retries,
             condemned=condemned,
             doubts=tuple(course.doubts),
+            expect_repeats=course.repeating,
         )
         with telemetry.transaction(chunk) as measured:
             result = await batch.run()
             measured.ended(type(result).__name__.lower(), result.outcomes if isinstance(result, Settled) else ())
+        course.repeating = batch.repeats * 2 > len(chunk)
         await self._decide(course, batch, result)
         if isinstance(result, Settled):
             _tell_quarantined(chunk, result.outcomes)
