@@ -49,6 +49,7 @@ class Tables:
 class Batch:
     """One transaction. Make a new one for each try.
 
+    `failures`: attempts of the one message that failed before and are not in the database.
     `condemned`: do not call the handler of the one message, if it has any: quarantine it with this. `doubts`: earlier transactions whose
     commit is unknown; what this one learns about them is in `proven` and `disproved`. `expect_repeats`: look for duplicates before
     anything is claimed; `repeats` says how many there were.
@@ -61,6 +62,7 @@ class Batch:
     messages: Sequence[Message]
     lone: bool = False
     retries: int = 0
+    failures: int = 0
     condemned: Quarantined | None = None
     doubts: Sequence[InDoubt] = ()
     expect_repeats: bool = False
@@ -73,6 +75,8 @@ class Batch:
     async def run(self) -> Result:
         """Run the transaction; return what came of it. The database is touched by nothing but this transaction."""
         cases = [Case(message, self.seal.topic(message.topic), self.routes.find(message)) for message in self.messages]
+        if self.lone:
+            cases[0].failures = self.failures
         try:
             connection = await self.tables.begin.attempt(self.tables.database, self.attempt)
         except DatabaseFailure as error:

@@ -104,7 +104,7 @@ async def test_b5_claims_are_sorted_below_the_insert(dsn):
     connection = await asyncpg.connect(dsn)
     claim = Queries("inbox", "idem")["claim"]
     columns = len((await connection.prepare(claim)).get_parameters()) - 1
-    lines = [row[0].strip() for row in await connection.fetch("EXPLAIN " + claim, uuid4(), *[[]] * columns)]
+    lines = [row[0].strip() for row in await connection.fetch("EXPLAIN " + claim, *[[]] * columns, uuid4())]
     await connection.close()
 
     assert lines[0].startswith("Insert on inbox")
