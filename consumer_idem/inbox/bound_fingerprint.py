@@ -4,6 +4,7 @@ import hmac
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from operator import attrgetter
+from struct import Struct
 from typing import Any
 from zlib import crc32
 
@@ -29,7 +30,7 @@ Get = Callable[[Any, Message], Any]
 class BoundFingerprint:
     """One version of a fingerprint with the model it is taken from."""
 
-    __slots__ = ("_floats", "_keep", "_pepper", "_read", "_tables", "content", "keeps", "names", "version")
+    __slots__ = ("_crcs", "_floats", "_keep", "_pepper", "_read", "_tables", "content", "keeps", "names", "version")
 
     def __init__(self, fingerprint: Fingerprint, model: Any) -> None:
         self.version = fingerprint.version
@@ -39,6 +40,7 @@ class BoundFingerprint:
         fields = [_bind(part, model, floats=str(part) in fingerprint.allow_floats) for part in fingerprint.parts]
         getters = [get for get, _ in fields]
         self._read = _read_all(getters)
+        self._crcs = Struct(f">{len(getters)}I").pack
         self._floats = bool(fingerprint.allow_floats)
         self._keep = [(name, get) for name, get in zip(self.names, getters, strict=True) if name in fingerprint.keep]
         self.keeps = bool(self._keep)
@@ -62,7 +64,7 @@ class BoundFingerprint:
         pepper = self._pepper
         if pepper is None:
             # Four bytes of a better hash would tell no more, and take six times as long.
-            return sha256(_WHOLE + b"".join(forms)).digest(), b"".join([crc32(form).to_bytes(DIGEST, "big") for form in forms])
+            return sha256(_WHOLE + b"".join(forms)).digest(), self._crcs(*map(crc32, forms))
         digests = [hmac.digest(pepper, _FIELD + form, "sha256")[:DIGEST] for form in forms]
         return hmac.digest(pepper, _WHOLE + b"".join(forms), "sha256"), b"".join(digests)
 

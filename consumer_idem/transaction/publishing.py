@@ -8,7 +8,7 @@ from uuid import UUID
 from consumer_idem import telemetry
 from consumer_idem.errors import TransactionEnded
 from consumer_idem.message import Header, Message
-from consumer_idem.outbox.record import PendingRecord, record_id
+from consumer_idem.outbox.record import checked_record, record_id
 from consumer_idem.transaction.unit import Unit
 from consumer_idem.uuids import uuid5
 
@@ -57,16 +57,11 @@ class Publishing:
         topic is known not to take it: where it is not, the relay finds out, and parks the record.
         """
         self._refuse_if_ended()
-        record = PendingRecord(
-            message_id=self._record_id(topic) if id is None else id,
-            topic=topic,
-            key=_key_bytes(key),
-            value=_encoded(value),
-            headers=self._headers(headers),
-            type=type,
-            source=self._source,
-            message_time=None if self._message is None else self._message.time,
-        )
+        message_time = None if self._message is None else self._message.time
+        record = checked_record(
+            self._record_id(topic) if id is None else id,
+            topic, _key_bytes(key), _encoded(value), self._headers(headers), type, self._source, message_time,
+        )  # fmt: skip
         self._unit.limits.check(record)
         self._unit.records.append(record)
         return record.message_id
