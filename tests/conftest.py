@@ -73,10 +73,19 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[RUN].close()
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start the run's broker before the first test: no test's time-out is meant for Kafka's jars on their way from afar."""
+    if not session.config.option.collectonly and any(map(uses_kafka, session.items)):
+        session.config.stash[RUN].kafka()
+
+
+def uses_kafka(item: pytest.Item) -> bool:
+    return "broker" in getattr(item, "fixturenames", ())
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    uses_kafka = "broker" in getattr(item, "fixturenames", ())
-    if uses_kafka and item.get_closest_marker("any_kafka") is None and not item.config.stash[RUN].kafka().is_real:
+    if uses_kafka(item) and item.get_closest_marker("any_kafka") is None and not item.config.stash[RUN].kafka().is_real:
         miss_kafka(item)
 
 
