@@ -1,6 +1,7 @@
 """Which PostgreSQL and which Kafka this machine offers, best first; the first that starts is taken."""
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Protocol, TypeVar
@@ -107,6 +108,8 @@ def _kafka_choices() -> Iterator[Callable[[], Kafka]]:
         yield KafkaContainer
     if can_resolve():
         yield KafkaBroker
+        # A download that broke off, or a port that somebody else took meanwhile, is no reason to go without.
+        yield KafkaBroker
     yield SmallBroker
 
 
@@ -119,7 +122,10 @@ _Service = TypeVar("_Service", bound=_Startable)
 
 
 def first_that_starts(choices: Iterable[Callable[[], _Service]]) -> _Service:
-    """Start one after the other until one starts, and return it; raise ServiceFailed with what each said if none does."""
+    """Start one after the other until one starts, and return it, with a warning of what the others said.
+
+    Raises ServiceFailed with that if none starts.
+    """
     refusals: list[str] = []
     for choice in choices:
         with ExitStack() as undo:
@@ -132,5 +138,7 @@ def first_that_starts(choices: Iterable[Callable[[], _Service]]) -> _Service:
                 refusals.append(f"{type(error).__name__}: {error}")
             else:
                 undo.pop_all()
+                if refusals:
+                    warnings.warn("Not the best server that there might be, since\n" + "\n".join(refusals), stacklevel=2)
                 return service
     raise ServiceFailed("No server could be started here.\n" + "\n".join(refusals))
