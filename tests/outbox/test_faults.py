@@ -272,12 +272,12 @@ async def test_c13_a_listener_that_is_cut_costs_a_poll_and_nothing_else(scene: S
     name = topic()
     listeners = "pg_stat_activity WHERE application_name = 'consumer_idem listener' AND datname = current_database()"
     kill = f"SELECT count(pg_terminate_backend(pid)) FROM {listeners}"
-    async with scene.relay():
+    async with scene.relay(settings=RARELY):
         await eventually(lambda: scene.connection.fetchval("SELECT bool_and(idle) FROM idem.outbox_relay"))
         assert await scene.connection.fetchval(kill) == 1
         for number in range(3):
             await scene.add(record(name, number))
-            await scene.drained(timeout=5)
+            await scene.drained()
         await eventually(lambda: scene.connection.fetchval(kill))
 
     assert await scene.values(name) == [0, 1, 2]
@@ -348,11 +348,11 @@ async def test_c15_a_handler_that_runs_again_after_a_failover_publishes_the_same
 async def test_c20_one_parked_key_does_not_delay_the_64_others(scene: Scene, topic: MakeTopic, database: AsyncpgDatabase) -> None:
     name = topic(1, {"max.message.bytes": "2000"})
     poison = record(name, 1, key="poison")._replace(value=b" " * 5000)
-    async with scene.relay():
+    async with scene.relay(settings=RARELY):
         await scene.add(poison, *(record(name, number, key=f"k{number}") for number in range(64)))
         await scene.drained(left=1)
         await scene.add(record(name, 1, key="poison"), *(record(name, 100 + number, key=f"k{number}") for number in range(64)))
-        await scene.drained(left=2, timeout=5)
+        await scene.drained(left=2)
 
     assert await _status(database) == [Status.PARKED, Status.BLOCKED]
     assert len(await scene.published(name)) == 128
