@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Protocol, TypeVar
 
 from consumer_idem.testing.services.containers import KafkaContainer, PostgresContainer, docker_answers
@@ -12,6 +13,9 @@ from consumer_idem.testing.services.kafka_jars import can_resolve
 from consumer_idem.testing.services.postgres import PostgresServer
 from consumer_idem.testing.services.process import ServiceFailed
 from consumer_idem.testing.services.small_broker import SmallBroker
+
+# Nobody kills the run's broker, so its session need not be short; on a busy machine its heartbeats might be late for that.
+_UNHURRIED = {"broker.session.timeout.ms": "18000"}
 
 
 class Postgres(Protocol):
@@ -105,11 +109,11 @@ def _kafka_choices() -> Iterator[Callable[[], Kafka]]:
         yield lambda: ExternalKafka(given)
         return
     if docker_answers():
-        yield KafkaContainer
+        yield partial(KafkaContainer, properties=_UNHURRIED)
     if can_resolve():
-        yield KafkaBroker
+        yield partial(KafkaBroker, properties=_UNHURRIED)
         # A download that broke off, or a port that somebody else took meanwhile, is no reason to go without.
-        yield KafkaBroker
+        yield partial(KafkaBroker, properties=_UNHURRIED)
     yield SmallBroker
 
 
