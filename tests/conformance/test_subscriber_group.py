@@ -41,7 +41,7 @@ async def test_no_broker_is_an_error_in_bounded_time(connect: Connect, group: st
     with pytest.raises(KafkaUnavailable, match=r"127\.0\.0\.1:1"):
         await subscriber.start(["t"], Member(subscriber))
 
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 8
 
 
 async def test_offsets_are_committed_and_read(join: Join, kafka: str, topic: Any) -> None:
