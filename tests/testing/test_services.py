@@ -22,7 +22,7 @@ from consumer_idem.testing.services.small_broker import SmallBroker
 from tests.conftest import MakeTopic, Services, admin_of, make_topic
 
 
-def until(condition: Callable[[], bool], timeout: float = 10) -> None:
+def until(condition: Callable[[], bool], timeout: float = 30) -> None:
     end = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < end, "The condition did not come true."
