@@ -93,6 +93,7 @@ async def test_a23_a_broker_that_was_killed_is_read_again_when_it_is_back(join: 
     await member.holding(partition)
     before = await member.read(partition, 200, limit=50)
     await member.subscriber.commit({partition: 200})
+    assert await member.subscriber.bounds(partition) == Bounds(0, 500, 500)
     await asyncio.to_thread(mortal.kill9)
     commit, committed = member.subscriber.commit({partition: 201}), member.subscriber.committed(partition)
     errors = await asyncio.gather(commit, committed, return_exceptions=True)
@@ -115,6 +116,8 @@ async def test_a23_a_broker_that_was_killed_is_read_again_when_it_is_back(join: 
     assert [type(error) for error in errors] == [OffsetCommitFailed, KafkaUnavailable]
     assert numbers(before) == list(range(200))
     assert numbers(after) == list(range(200, 1000))
+    # It leads again, but under another epoch.
+    assert await answered(member, partition) == Bounds(0, 1000, 1000)
 
 
 async def test_a13_messages_tell_the_epoch_of_the_leader_that_wrote_them_after_a_cut_too(
