@@ -3,7 +3,8 @@
 A log that lost its end in an unclean election and has grown again looks whole: its offsets go on, and what was written in the
 place of what is lost would never be read. Kafka keeps with every message the epoch of the leader that wrote it, and along a log
 that epoch never falls. So as long as no message up to the last settled one has a higher epoch than that one had, nothing was written
-behind the lane's back. To make sure, that message is read once more: at the start, and whenever a higher epoch comes (KIP-320).
+behind the lane's back. To make sure, that message is read once more: at the start, whenever a higher epoch comes (KIP-320), and now
+and then while nothing comes, since the log may have grown to just where it was.
 """
 
 import time
@@ -15,6 +16,8 @@ from consumer_idem.message import Mark, Message, Partition
 from consumer_idem.ports import Subscriber
 
 _UNKNOWN = -1
+_QUIET = 60.0
+"""Seconds without a message after which the last one is looked at again."""
 _A_MOMENT = timedelta(milliseconds=500)
 _PATIENCE = 10.0
 
@@ -34,6 +37,7 @@ class Trail:
         self._trusted = _UNKNOWN
         self._asked: int | None = None
         self._place: int | None = None
+        self._quiet_since = time.monotonic()
 
     async def start(self, offset: int, mark: Mark | None, earliest: int) -> None:
         """Let the next poll return what lies from `offset` on, if the log still holds the `mark`."""
@@ -52,14 +56,23 @@ class Trail:
     async def poll(self, limit: int, timeout: timedelta) -> Sequence[Message]:
         """Return the next messages, as Subscriber.poll does; raise LogCut if the log has lost what was settled, OrderBroken."""
         messages = await self._fetch(limit, timeout)
-        if messages and (self._asked is not None or _epoch(messages[-1]) > self._trusted):
+        if not messages:
+            self._mind_the_quiet()
+        elif self._asked is not None or _epoch(messages[-1]) > self._trusted:
             messages = await self._checked(messages)
         if messages:
             _assert_order(messages, self._next)
             last = messages[-1]
-            self._next = last.offset + 1
+            self._next, self._quiet_since = last.offset + 1, time.monotonic()
             self._mark = _mark(last) or self._mark
         return messages
+
+    def _mind_the_quiet(self) -> None:
+        now = time.monotonic()
+        stands = self._asked is None and self._place is None
+        if stands and self._mark is not None and now - self._quiet_since >= _QUIET:
+            self._quiet_since = now
+            self._ask(self._mark, self._trusted)
 
     async def _put(self) -> None:
         if self._place is not None:

@@ -2,18 +2,23 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from consumer_idem.consumer import trail as trail_module
 from consumer_idem.consumer.trail import Trail
 from consumer_idem.errors import KafkaUnavailable, LogCut, OffsetOutOfRange, Unreadable
 from consumer_idem.message import Mark, Message, Partition
 from consumer_idem.ports import Bounds
+from tests.consumer.memory_log import MemoryLog, make_lane
+from tests.shop import open_shop, payment
 
 PARTITION = Partition("t", 0)
 
@@ -164,15 +169,21 @@ async def play(reader: Reader, events: Sequence[tuple[Any, ...]]) -> None:
             reader.restart()
         else:
             getattr(reader.log, name)(*args)
-    reader.log.write()
     await reader.drain()
 
 
 @settings(deadline=None, max_examples=600)
-@given(st.lists(at_once_or_later(LOST) | READ, max_size=40))
-def test_a13_whatever_a_log_loses_nothing_that_it_holds_is_passed_over(events: Sequence[tuple[Any, ...]]):
+@given(st.lists(at_once_or_later(LOST) | READ, max_size=40), st.booleans())
+def test_a13_whatever_a_log_loses_nothing_that_it_holds_is_passed_over(events: Sequence[tuple[Any, ...]], quiet: bool):
     reader = Reader(Log())
-    asyncio.run(play(reader, events))
+    with patch.object(trail_module, "_QUIET", 0.0 if quiet else 60.0):
+        asyncio.run(play(reader, events))
+        if not quiet:
+            # It may have grown to just where it was. Then, what tells is the next message.
+            reader.log.write()
+            asyncio.run(reader.drain())
+            reader.log.write()
+            asyncio.run(reader.drain())
 
     assert reader.passed_over == []
     assert not reader.cuts or "cut" in {word for event in events for word in event}
@@ -182,10 +193,11 @@ OLD_BUILD = st.tuples(st.just("turn"), st.just(("old", True)))
 
 
 @settings(deadline=None, max_examples=600)
-@given(st.lists(at_once_or_later(KEPT) | READ | OLD_BUILD, max_size=40))
-def test_a13_a_log_that_lost_nothing_is_never_called_cut_whichever_builds_have_read_it(events: Sequence[tuple[Any, ...]]):
+@given(st.lists(at_once_or_later(KEPT) | READ | OLD_BUILD, max_size=40), st.booleans())
+def test_a13_a_log_that_lost_nothing_is_never_called_cut_whichever_builds_have_read_it(events: Sequence[tuple[Any, ...]], quiet: bool):
     reader = Reader(Log())
-    asyncio.run(play(reader, events))
+    with patch.object(trail_module, "_QUIET", 0.0 if quiet else 60.0):
+        asyncio.run(play(reader, events))
 
     assert reader.cuts == []
     assert reader.passed_over == []
@@ -277,11 +289,17 @@ async def test_a13_a_second_cut_before_anything_is_settled_behind_the_first_is_f
     assert (reader.cuts, reader.passed_over) == ([12, 5], [])
 
 
-async def test_a13_a_log_that_has_grown_to_where_it_was_is_found_out_at_the_start():
+@pytest.mark.parametrize("restart", [True, False])
+async def test_a13_a_log_that_has_grown_to_where_it_was_is_found_out_at_the_start_or_when_it_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, restart: bool
+):
     reader = Reader(Log())
     reader.log.write(10)
     await reader.drain()
-    reader.restart()
+    if restart:
+        reader.restart()
+    else:
+        monkeypatch.setattr(trail_module, "_QUIET", 0.0)
     reader.log.cut(9)
     reader.log.write()
     await reader.drain()
@@ -318,3 +336,41 @@ async def test_a_call_that_fails_while_a_cut_is_looked_for_loses_nothing(restart
     await reader.drain()
 
     assert (reader.cuts, reader.passed_over) == ([12], [])
+
+
+@pytest.mark.parametrize("topic_id", [UUID(int=7), None])
+async def test_a13_a_lane_goes_back_to_the_cut_or_to_the_start_where_it_may_be_another_topic(dsn: str, topic_id: UUID | None):
+    async def same(topic: str) -> UUID | None:
+        return topic_id
+
+    async with open_shop(dsn) as shop:
+        log = MemoryLog([replace(payment(offset), leader_epoch=0) for offset in range(10)])
+        log.topic_id = same  # type: ignore[method-assign]
+        lane = await make_lane(shop, log)
+        while lane.watermark != 10:
+            await lane.run_once()
+        log.messages[6:] = [replace(payment(offset, f"n{offset}"), leader_epoch=1) for offset in range(6, 14)]
+        log.polled.clear()
+        while lane.watermark != 14:
+            await lane.run_once()
+
+        assert await shop.payments() == sorted([*(f"p{offset}" for offset in range(10)), *(f"n{offset}" for offset in range(6, 14))])
+        assert await shop.rows("SELECT max(incarnation) FROM idem.topic") == [1 if topic_id else 2]
+        assert await shop.rows("SELECT mark_offset, mark_epoch FROM idem.progress ORDER BY topic DESC LIMIT 1") == [(13, 1)]
+        assert await shop.rows("SELECT count(*) FROM idem.duplicate") == [0 if topic_id else 6]
+
+
+async def test_a_mark_moves_only_with_the_progress(dsn: str):
+    async with open_shop(dsn) as shop:
+        lane = await shop.lane()
+        await lane.process(*(replace(payment(offset), leader_epoch=3) for offset in range(6)))
+        lane.seal.watermark = 0
+        # Delivered again from further back, as where Kafka's offset is the lower one.
+        await lane.process(*(replace(payment(offset), leader_epoch=2) for offset in range(2)))
+        marks = await shop.rows("SELECT mark_offset, mark_epoch FROM idem.progress")
+        lane.seal.watermark = 6
+        await lane.process(payment(6))
+
+        assert marks == [(5, 3)]
+        # A message without an epoch moves the progress alone, as a build without marks does.
+        assert await shop.rows("SELECT next_offset, mark_offset, mark_epoch FROM idem.progress") == [(7, 5, 3)]
