@@ -6,6 +6,8 @@
 
 A test that uses `kafka` needs Apache Kafka itself, unless it carries the mark `any_kafka`. Where there is only the small
 broker such a test is skipped, or fails with CONSUMER_IDEM_REQUIRE_KAFKA=1.
+
+Hypothesis tries the same examples in every run; `--hypothesis-profile search` looks for others, and for many more.
 """
 
 import os
@@ -16,6 +18,7 @@ from contextlib import ExitStack
 from typing import Any, Protocol
 
 import asyncpg
+import hypothesis
 import pytest
 
 from consumer_idem import sql
@@ -25,6 +28,13 @@ from consumer_idem.testing.services.kafka import KafkaBroker
 from consumer_idem.testing.services.kafka_jars import can_resolve
 from consumer_idem.testing.services.postgres import PostgresServer
 from consumer_idem.testing.services.small_broker import SmallBroker
+
+# How long an example takes says something about the machine, and which are tried must not hang on chance: two runs of the same
+# code end alike.
+_AT_ANY_PACE: Any = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("suite", derandomize=True, **_AT_ANY_PACE)
+hypothesis.settings.register_profile("search", max_examples=3000, **_AT_ANY_PACE)
+hypothesis.settings.load_profile("suite")
 
 
 class Run:
@@ -63,10 +73,19 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[RUN].close()
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start the run's broker before the first test: no test's time-out is meant for Kafka's jars on their way from afar."""
+    if not session.config.option.collectonly and any(map(uses_kafka, session.items)):
+        session.config.stash[RUN].kafka()
+
+
+def uses_kafka(item: pytest.Item) -> bool:
+    return "broker" in getattr(item, "fixturenames", ())
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    uses_kafka = "broker" in getattr(item, "fixturenames", ())
-    if uses_kafka and item.get_closest_marker("any_kafka") is None and not item.config.stash[RUN].kafka().is_real:
+    if uses_kafka(item) and item.get_closest_marker("any_kafka") is None and not item.config.stash[RUN].kafka().is_real:
         miss_kafka(item)
 
 

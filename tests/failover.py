@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from consumer_idem.testing.services.postgres import PostgresServer
 from consumer_idem.testing.waiting import eventually
 from tests.shop import TABLES
 
-_NOT_COPIED = shutil.ignore_patterns("postmaster.*", "pg_wal", "pg_replslot", "pgsql_tmp*")
+_NOT_COPIED = shutil.ignore_patterns("postmaster.*", "pg_wal", "pg_replslot", "pgsql_tmp*", "pg_internal.init*")
 
 
 class Standby(PostgresServer):
@@ -44,7 +44,7 @@ class Standby(PostgresServer):
 
     def _copy(self, data: Path) -> None:
         assert self._primary._folder is not None
-        shutil.copytree(self._primary._folder / "data", data, ignore=_NOT_COPIED)
+        shutil.copytree(self._primary._folder / "data", data, ignore=_NOT_COPIED, copy_function=_copy_if_there)
 
     def _make_standby(self, data: Path, label: str) -> None:
         for name in ("pg_wal", "pg_replslot"):
@@ -54,6 +54,12 @@ class Standby(PostgresServer):
         if self._user is not None:
             for path in (data, *data.rglob("*")):
                 shutil.chown(path, self._user)
+
+
+def _copy_if_there(source: str, target: str) -> None:
+    """Copy a file of a server at work, which may remove it meanwhile: what it still needs comes back with the WAL."""
+    with suppress(FileNotFoundError):
+        shutil.copy2(source, target)
 
 
 @dataclass

@@ -95,7 +95,11 @@ async def test_of_several_processes_with_a_relay_one_tells_what_is_alarming(dsn:
     assert len([each for each in caplog.records if each.message == "outbox alarm"]) == 1
 
 
-async def test_a_relay_that_has_no_lease_yet_is_no_alarm(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_relay_that_has_no_lease_yet_is_no_alarm(
+    dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # However long the first heartbeat is kept waiting here.
+    monkeypatch.setattr(relaying, "_FIRST_LOOK", timedelta(minutes=5))
     connection = await asyncpg.connect(dsn)
     transaction = connection.transaction()
     await transaction.start()

@@ -18,12 +18,15 @@ async def test_a5_what_blocks_the_event_loop_is_named(caplog):
         await asyncio.sleep(0)
 
     assert watchdog.blocked == 1
-    assert "blocks_the_loop" in caplog.records[0].stack
+    (told,) = [record for record in caplog.records if record.name == "consumer_idem.watchdog"]
+    assert "blocks_the_loop" in told.stack
 
 
 async def test_a_loop_that_turns_is_left_alone(caplog):
-    with Watchdog(timedelta(seconds=0.2)) as watchdog:
+    # Long enough for a busy machine, which may hold the loop up for a moment.
+    with Watchdog(timedelta(seconds=1)) as watchdog:
         turned = asyncio.get_running_loop().time()
-        await eventually(lambda: asyncio.get_running_loop().time() > turned + 0.6)
+        await eventually(lambda: asyncio.get_running_loop().time() > turned + 2.5)
 
-    assert (watchdog.blocked, caplog.records) == (0, [])
+    assert watchdog.blocked == 0
+    assert [record for record in caplog.records if record.name == "consumer_idem.watchdog"] == []

@@ -1,5 +1,6 @@
 """The commands, put together; and how errors end the process."""
 
+import gc
 import sys
 import traceback
 from typing import Annotated
@@ -55,6 +56,8 @@ commands.command()(demo)
 
 def main() -> None:
     """Run the command line of this process."""
+    # What was imported so far stays to the end. The imports that a command adds would have it walked through again and again.
+    gc.freeze()
     try:
         commands()
     except ConsumerIdemError as error:

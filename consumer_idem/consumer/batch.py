@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 from consumer_idem import failpoint
 from consumer_idem.consumer.calling import Caller, Culprit, CulpritUnknown, InfrastructureFailed, describe
 from consumer_idem.consumer.case import Case
-from consumer_idem.consumer.evidence import claims_of, entry_of, repeat_of
+from consumer_idem.consumer.evidence import claims_of, content_of, copies_of, entry_of
 from consumer_idem.consumer.handler import Routes
 from consumer_idem.consumer.result import Blamed, Broken, InDoubt, Result, SealRefused, Settled, Unavailable
 from consumer_idem.consumer.seal import Seal
@@ -49,8 +49,10 @@ class Tables:
 class Batch:
     """One transaction. Make a new one for each try.
 
+    `failures`: attempts of the one message that failed before and are not in the database.
     `condemned`: do not call the handler of the one message, if it has any: quarantine it with this. `doubts`: earlier transactions whose
-    commit is unknown; what this one learns about them is in `proven` and `disproved`.
+    commit is unknown; what this one learns about them is in `proven` and `disproved`. `expect_repeats`: look for duplicates before
+    anything is claimed; `repeats` says how many there were.
     """
 
     tables: Tables
@@ -60,16 +62,21 @@ class Batch:
     messages: Sequence[Message]
     lone: bool = False
     retries: int = 0
+    failures: int = 0
     condemned: Quarantined | None = None
     doubts: Sequence[InDoubt] = ()
+    expect_repeats: bool = False
     attempt: UUID = field(default_factory=uuid4)
     proven: list[InDoubt] = field(default_factory=list)
     disproved: list[InDoubt] = field(default_factory=list)
     records: int = 0
+    repeats: int = 0
 
     async def run(self) -> Result:
         """Run the transaction; return what came of it. The database is touched by nothing but this transaction."""
         cases = [Case(message, self.seal.topic(message.topic), self.routes.find(message)) for message in self.messages]
+        if self.lone:
+            cases[0].failures = self.failures
         try:
             connection = await self.tables.begin.attempt(self.tables.database, self.attempt)
         except DatabaseFailure as error:
@@ -112,21 +119,28 @@ class Batch:
     async def _claim(self, connection: Connection, cases: list[Case]) -> None:
         """Claim the key of every identified message; give each its verdict, as far as it does not hang on a neighbour."""
         identified = [case for case in cases if case.identified]
-        firsts: dict[UUID, Case] = {}
-        for case in identified:
-            first = firsts.setdefault(case.reading.key_hash, case)
-            if first is not case:
-                case.first = first
-        held = await self.tables.inbox.claim(connection, self.attempt, claims_of(list(firsts.values())))
+        firsts = _firsts(identified)
+        wanted = list(firsts.values())
+        # What is in doubt is decided by claims alone.
+        if wanted and self.expect_repeats and not self.doubts:
+            wanted = await self._without_repeats(connection, wanted)
+        held = await self.tables.inbox.claim(connection, self.attempt, claims_of(wanted)) if wanted else {}
         self._learn(held, firsts)
         for key, holder in held.items():
             firsts[key].held = holder
-        for case in identified:
-            if case.first is not None:
-                case.held = case.first.held or case.first.holding()
-            case.verdict = _FRESH if case.held is None else compare(case.held, case.holding(), case.under)
+        _give_verdicts(identified)
+        self.repeats = sum(type(case.verdict) is Duplicate for case in identified)
         if self.proven:
             self._keep_outcomes(cases)
+
+    async def _without_repeats(self, connection: Connection, cases: list[Case]) -> list[Case]:
+        """Give the duplicates among messages of different keys their verdict; return the others."""
+        redelivered, copies = await self.tables.inbox.repeated(connection, content_of(cases))
+        for place in redelivered:
+            cases[place].verdict = _DUPLICATE
+        for place in copies:
+            cases[place].verdict, cases[place].copy = _DUPLICATE, True
+        return [case for case in cases if case.verdict is None]
 
     def _keep_outcomes(self, cases: list[Case]) -> None:
         """Give the messages of a proven transaction the outcomes that they had in it: all about them is written."""
@@ -180,7 +194,8 @@ class Batch:
                 return Quarantined(Reason.CONFLICT, "The key is settled with another content.", fields)
             case Duplicate(answer):
                 first = case.first.outcome if case.first is not None else None
-                return Skipped(first if isinstance(first, Rejected) else answer)
+                answer = first if isinstance(first, Rejected) else answer
+                return _SKIPPED if answer is None else Skipped(answer)
             case Unverified():
                 return Skipped()
             case Fresh() | None:
@@ -213,9 +228,7 @@ class Batch:
         await inbox.answer(connection, refusals)
         settled = [case for case in cases if case.outcome is not None and not isinstance(case.outcome, Retry)]
         await self.tables.quarantine.add(connection, [entry for case in settled if (entry := entry_of(case, self.group))])
-        await inbox.repeat(
-            connection, [repeat for case in settled if not self.seal.redelivered(case.message) and (repeat := repeat_of(case))]
-        )
+        await inbox.repeat(connection, copies_of([case for case in settled if not self.seal.redelivered(case.message)]))
 
     async def _commit(self, connection: Connection, caller: Caller, cases: list[Case]) -> Result:
         outcomes = [case.outcome for case in cases if case.outcome is not None]
@@ -258,5 +271,29 @@ class Batch:
         return Broken(f"{text.rstrip('.')}. The first statement that failed: {connection.cause}" if swallowed else text)
 
 
+def _firsts(cases: Sequence[Case]) -> dict[UUID, Case]:
+    """Return the first message of each key, and tell the others of it."""
+    firsts: dict[UUID, Case] = {}
+    for case in cases:
+        first = firsts.setdefault(case.reading.key_hash, case)
+        if first is not case:
+            case.first = first
+    return firsts
+
+
+def _give_verdicts(cases: Sequence[Case]) -> None:
+    """Compare each message with the copy that holds its key, a row or an earlier neighbour; fresh is what meets none."""
+    for case in cases:
+        if case.first is not None:
+            case.held = case.first.held or case.first.holding()
+        if case.held is not None:
+            case.verdict = compare(case.held, case.holding(), case.under)
+            case.copy = case.held.position != (case.topic, case.message.partition, case.message.offset)
+        elif case.verdict is None:
+            case.verdict = _FRESH
+
+
 _FRESH = Fresh()
+_DUPLICATE = Duplicate(None)
+_SKIPPED = Skipped()
 _STATUS = {Rejected: "r", Quarantined: "q"}

@@ -18,13 +18,13 @@ class Case:
     """A message with all that is known about it so far in this transaction.
 
     `reading` is what the source read of it, and is there only if it is `identified`: with a handler and an idempotency key.
-    `route` is its handler with its registered ids, and is there only if it is `routed`. There are thousands of cases at a time:
-    what they hold is plain attributes.
+    `route` is its handler with its registered ids, and is there only if it is `routed`. `copy`: its key is held by another delivery.
+    There are thousands of cases at a time: what they hold is plain attributes.
     """
 
     __slots__ = (
-        "failures", "first", "held", "identified", "message", "outcome", "payload", "reading", "route", "routed", "topic", "unreadable",
-        "verdict",
+        "copy", "failures", "first", "held", "identified", "message", "outcome", "payload", "reading", "route", "routed", "topic",
+        "unreadable", "verdict",
     )  # fmt: skip
 
     reading: Reading[Any]
@@ -33,6 +33,7 @@ class Case:
     def __init__(self, message: Message, topic: int, route: Route | None) -> None:
         self.message = message
         self.topic = topic
+        self.copy = False
         self.failures = 0
         self.first: Case | None = None
         self.held: Held | None = None

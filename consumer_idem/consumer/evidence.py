@@ -4,43 +4,53 @@ import json
 from collections.abc import Sequence
 
 from consumer_idem.consumer.case import Case
-from consumer_idem.inbox.table import Claims, Repeat
+from consumer_idem.inbox.table import Claims, Content, Copies
 from consumer_idem.inbox.verdict import Duplicate, Unverified
 from consumer_idem.outcome import Quarantined, Reason
 from consumer_idem.quarantine.table import Entry
 from consumer_idem.stored import stored_headers, stored_text
 
 
-def claims_of(cases: Sequence[Case]) -> Claims:
-    """Return the inbox rows that claim the messages' keys."""
+def content_of(cases: Sequence[Case]) -> Content:
+    """Return what is compared with the copies that hold the messages' keys."""
     messages = [case.message for case in cases]
     readings = [case.reading for case in cases]
     routes = [case.route for case in cases]
-    return Claims(
+    return Content(
         key_hash=[reading.key_hash for reading in readings],
         scope=[route.scope for route in routes],
         source=[route.source for route in routes],
         topic=[case.topic for case in cases],
         partition=[message.partition for message in messages],
         offset=[message.offset for message in messages],
-        message_time=[None if message.time is None else message.time.timestamp() for message in messages],
         message_id=[reading.message_id for reading in readings],
         tenant=[reading.tenant for reading in readings],
         fingerprint=[reading.fingerprint for reading in readings],
         fingerprint_version=[reading.fingerprint_version for reading in readings],
+    )
+
+
+def claims_of(cases: Sequence[Case]) -> Claims:
+    """Return the inbox rows that claim the messages' keys."""
+    times = [case.message.time for case in cases]
+    readings = [case.reading for case in cases]
+    return Claims(
+        content_of(cases),
+        message_time=[None if time is None else time.timestamp() for time in times],
         field_digests=[reading.field_digests for reading in readings],
         kept=[None if reading.kept is None else json.dumps(reading.kept) for reading in readings],
     )
 
 
-def repeat_of(case: Case) -> Repeat | None:
-    """Return the row for a duplicate; None for anything else, and for the same delivery once more."""
-    held, message = case.held, case.message
-    if held is None or not isinstance(case.verdict, Duplicate | Unverified):
-        return None
-    if held.position == (case.topic, message.partition, message.offset):
-        return None
-    return Repeat(case.reading.key_hash, case.topic, message.partition, message.offset)
+def copies_of(cases: Sequence[Case]) -> Copies:
+    """Return the rows for those among the messages that are duplicates and another delivery than the copy that holds the key."""
+    copies = [case for case in cases if case.copy and isinstance(case.verdict, (Duplicate, Unverified))]
+    return Copies(
+        key_hash=[case.reading.key_hash for case in copies],
+        topic=[case.topic for case in copies],
+        partition=[case.message.partition for case in copies],
+        offset=[case.message.offset for case in copies],
+    )
 
 
 def entry_of(case: Case, group: str) -> Entry | None:

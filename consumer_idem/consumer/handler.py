@@ -17,7 +17,7 @@ Read = Callable[[Message], Reading[Any] | Unreadable]
 class RetryPolicy:
     """What follows when a handler raises.
 
-    `attempts`: so often it is called for one message before that is quarantined.
+    `attempts`: so often it is called for one message before that is quarantined; once more if it sent statements and this is 1.
     `retry_on`: errors that stop the partition and try again, after `first_delay` doubled up to `max_delay`, with full
     jitter, for ever and never counted. `quarantine_on`: errors that no further attempt can mend.
     `release_on`: errors that later messages may mend (its account does not exist yet). The message is quarantined and the

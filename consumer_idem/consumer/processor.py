@@ -19,6 +19,7 @@ from consumer_idem.consumer.seal import Seal
 from consumer_idem.errors import CommitUnknown, DatabaseFailure, QuarantineFailed
 from consumer_idem.message import Message, Position
 from consumer_idem.outcome import Outcome, Quarantined, Reason, Retry, settled_count
+from consumer_idem.sql import Queries
 from consumer_idem.transaction.short import short
 from consumer_idem.transaction.silent import end_silent
 
@@ -34,7 +35,9 @@ _PATIENCE = timedelta(minutes=10)
 class Course:
     """What a lane remembers from one run to the next. It dies with the lane.
 
-    `retries`: how often it has waited for its next message. `unavailable`: infrastructure errors in a row, since when.
+    `retries`: how often it has waited for its next message. `unavailable`: infrastructure errors in a row, since when. `repeating`: most
+    messages of its last transaction were duplicates, as in a replay. `blamed`: the message whose call failed last in a transaction with
+    others: that was the first of its attempts.
     """
 
     seal: Seal
@@ -42,6 +45,8 @@ class Course:
     doubts: list[InDoubt] = field(default_factory=list)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     retries: int = 0
+    repeating: bool = False
+    blamed: Position | None = None
     unavailable: int = 0
     unavailable_since: float = 0.0
 
@@ -123,6 +128,7 @@ class Processor:
                 log.info("message failed, runs alone", extra={"position": chunk[index].position, "error": error})
                 if retry is not None and index == 0:
                     return [retry]
+                course.blamed = chunk[index].position
                 course.plan.isolate(index)
             case Broken(error):
                 log.warning("transaction undone, half of its messages run next", extra={"error": error, "messages": len(chunk)})
@@ -152,12 +158,15 @@ class Processor:
             messages=chunk,
             lone=lone,
             retries=course.retries,
+            failures=_earlier(course, chunk[0]) if lone else 0,
             condemned=condemned,
             doubts=tuple(course.doubts),
+            expect_repeats=course.repeating,
         )
         with telemetry.transaction(chunk) as measured:
             result = await batch.run()
             measured.ended(type(result).__name__.lower(), result.outcomes if isinstance(result, Settled) else ())
+        course.repeating = batch.repeats * 2 > len(chunk)
         await self._decide(course, batch, result)
         if isinstance(result, Settled):
             _tell_quarantined(chunk, result.outcomes)
@@ -200,15 +209,16 @@ class Processor:
     # One message alone
 
     async def _count(self, course: Course, message: Message, error: str, *, final: bool) -> Sequence[Outcome]:
-        """Count a failed lone run durably; quarantine the message once its attempts are used up."""
+        """Count a failed lone run where no crash of this process forgets it; quarantine the message once its attempts are used up."""
         log.warning("message failed alone", extra={"position": message.position, "error": error})
-        async with short(self._tables.database, self._tables.schema) as connection:
+        script = Queries("transaction", self._tables.schema)["begin_counting"]
+        async with short(self._tables.database, self._tables.schema, script=script) as connection:
             slot, fence = course.seal.slot(message), course.seal.fence
             failures = await self._tables.attempts.count_failure(connection, slot, message.offset, error, fence)
         if failures is None:
             await course.seal.explain(self._tables.database)
             return ()
-        if not final and failures < self._policy(message).attempts:
+        if not final and failures + _earlier(course, message) < self._policy(message).attempts:
             return ()
         return await self._condemn(course, message, Reason.ATTEMPTS_USED_UP, error)
 
@@ -242,6 +252,11 @@ class Processor:
     def _policy(self, message: Message) -> RetryPolicy:
         route = self._routes.find(message)
         return RetryPolicy() if route is None else route.handler.policy
+
+
+def _earlier(course: Course, message: Message) -> int:
+    """Return how many attempts of a message that runs alone are not in the database: the one that failed among others, if it did."""
+    return int(course.blamed == message.position)
 
 
 def _tell_quarantined(chunk: Sequence[Message], outcomes: Sequence[Outcome]) -> None:

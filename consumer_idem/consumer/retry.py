@@ -2,16 +2,22 @@
 
 from dataclasses import dataclass
 
+_FEW = 32
+"""With so few messages a transaction already costs little per message."""
+_UNBOUNDED = 1 << 20
+
 
 @dataclass(slots=True)
 class Plan:
     """First `in_doubt` messages run one by one, each marked before; then `together` may share transactions; then `alone` run
-    one by one; then all is free again.
+    one by one; then all is free again, but at first no more than `most` in one transaction: where one message fails, others do, and
+    all that share its transaction are read and claimed in vain.
     """
 
     in_doubt: int = 0
     together: int = 0
     alone: int = 0
+    most: int = _UNBOUNDED
 
     def size(self, left: int) -> int:
         """Return how many of the `left` next messages the next transaction takes."""
@@ -19,7 +25,7 @@ class Plan:
             return min(1, left)
         if self.together:
             return min(self.together, left)
-        return min(1, left) if self.alone else left
+        return min(1 if self.alone else self.most, left)
 
     @property
     def lone(self) -> bool:
@@ -32,19 +38,21 @@ class Plan:
             self.in_doubt -= min(count, self.in_doubt)
         elif self.together:
             self.together -= min(count, self.together)
-        else:
+        elif self.alone:
             self.alone -= min(count, self.alone)
+        else:
+            self.most = min(2 * self.most, _UNBOUNDED)
 
     def isolate(self, index: int) -> None:
         """The message at `index` failed after it had sent statements: keep those before it, then run it alone."""
-        self.together, self.alone = index, 1
+        self.together, self.alone, self.most = index, 1, max(index, _FEW)
 
     def halve(self, count: int) -> None:
         """Something failed in a batch of `count` and nobody knows whose fault it was: look for it in the first half, in the end alone.
 
         Each half that succeeds is settled for good. So one message among 500 costs nine transactions that fail, and not 500 that succeed.
         """
-        self.together, self.alone = count // 2, int(count == 1)
+        self.together, self.alone, self.most = count // 2, int(count == 1), max(count // 2, _FEW)
 
     def one_by_one(self, count: int) -> None:
         """The next `count` messages run alone, whatever they share with each other."""

@@ -28,9 +28,9 @@ from uuid import UUID
 from pydantic import BaseModel, RootModel, Secret, SecretBytes, SecretStr
 
 from consumer_idem.inbox.kinds import TEXTUAL
-from consumer_idem.inbox.locate import MISSING, Gap
 from consumer_idem.inbox.reading import Undecodable
 from consumer_idem.inbox.shape import declared_fields
+from consumer_idem.inbox.walk import MISSING, Gap
 
 FORM = 1
 """The number of this canonical form. Another form is another number, and so another fingerprint."""

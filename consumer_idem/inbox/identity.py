@@ -1,6 +1,5 @@
 """How a source's messages are identified: message id, tenant, and the time inside the id. Pure."""
 
-import inspect
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 from enum import Enum
@@ -11,10 +10,12 @@ from uuid import UUID
 import pydantic
 
 from consumer_idem.errors import DeclarationError
+from consumer_idem.inbox.functions import called, refuse_coroutine
 from consumer_idem.inbox.key import id_text
-from consumer_idem.inbox.locate import FieldPart, Gap, HeaderPart, Locator, Part, header, header_text, walk
-from consumer_idem.inbox.reading import CannotRead, Unidentifiable
+from consumer_idem.inbox.locate import FieldPart, HeaderPart, Locator, Part, Place, header, header_text
+from consumer_idem.inbox.reading import Unidentifiable
 from consumer_idem.inbox.shape import Target, alternatives, resolve, type_name
+from consumer_idem.inbox.walk import Gap, walk
 from consumer_idem.message import Message
 
 Parts = tuple[str, ...]
@@ -26,7 +27,7 @@ _TIMES = (date, pydantic.AwareDatetime, pydantic.PastDatetime, pydantic.FutureDa
 _IDS = (str, int, UUID, bytes, Enum, pydantic.EmailStr, *_TIMES)
 
 
-def find_parts(place: Locator | Callable[..., Any], model: Any, option: str) -> FindParts:
+def find_parts(place: Place, model: Any, option: str) -> FindParts:
     """Return what finds an id made of one or more parts; it raises Unidentifiable, naming the part."""
     if not isinstance(place, Locator):
         return _by_function(place, option)
@@ -40,11 +41,6 @@ def find_parts(place: Locator | Callable[..., Any], model: Any, option: str) -> 
 
 def _single(find: FindText) -> FindParts:
     return lambda payload, message: (find(payload, message),)
-
-
-def needs_payload(place: Locator | Callable[..., Any] | None) -> bool:
-    """Tell whether an id cannot be found in the headers alone."""
-    return place is not None and not (isinstance(place, Locator) and all(isinstance(part, HeaderPart) for part in place.parts))
 
 
 def _cloud_event(_: Any, message: Message) -> Parts:
@@ -113,28 +109,10 @@ def _by_function(function: Callable[..., Any], option: str) -> FindParts:
     return find
 
 
-def refuse_coroutine(function: object, option: str) -> None:
-    """Raise DeclarationError if `function` cannot be called, or has to be awaited."""
-    if not callable(function):
-        raise DeclarationError(f"{option}={function!r} is neither header(), field() nor fields(), nor a function.")
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004 - not a test for callable
-        raise DeclarationError(f"{option} is a coroutine function. Reading a message does no I/O: make it a plain function.")
-
-
-def called(function: Callable[..., Any], option: str, error: type[CannotRead], *args: Any) -> Any:
-    """Call a user's function; raise `error` if it raises. Its message is left out, since it may quote the payload."""
-    try:
-        return function(*args)
-    except (CannotRead, MemoryError):
-        raise
-    except Exception as problem:
-        raise error(f"the {option} function raised {type(problem).__name__}") from None
-
-
 FindTime = Callable[[Any, Parts], datetime]
 
 
-def find_time(place: Locator | Callable[..., Any], message_id: object, model: Any) -> FindTime:
+def find_time(place: Place, message_id: object, model: Any) -> FindTime:
     """Return what finds the time inside an id; DeclarationError if it is not a part of the id.
 
     A time beside the id would not do: the same message with another time would get another key, and be applied twice.

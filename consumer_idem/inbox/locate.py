@@ -1,19 +1,14 @@
-"""Where something is in a message: in a header, or in a field of the payload. Pure."""
+"""Where something is declared to be in a message: in a header, or in a field of the payload. Pure."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-import pydantic_core
 
 from consumer_idem.errors import DeclarationError
 from consumer_idem.inbox.key import id_text, printable, utf8
 from consumer_idem.inbox.reading import Unidentifiable
 from consumer_idem.message import Message
-
-MISSING: object = getattr(pydantic_core, "MISSING", object())
-"""Pydantic's value for a field that was not sent; older versions have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +41,8 @@ class Locator:
     parts: tuple[Part, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """Where a path ends before its value: at the segment number `depth`, which is null or not there at all."""
-
-    depth: int
-    null: bool
+Place = Locator | Callable[..., Any]
+"""Where a user says that something is: located, or found by a function of theirs."""
 
 
 def header(name: str) -> Locator:
@@ -83,16 +74,9 @@ def _named(name: str, what: str) -> str:
     return name
 
 
-def walk(payload: Any, path: tuple[str, ...]) -> Any:
-    """Return what is at `path`, or the Gap where it ends early."""
-    node = payload
-    for depth, name in enumerate(path, 1):
-        if node is None:
-            return Gap(depth - 1, null=True)
-        node = node.get(name, MISSING) if isinstance(node, Mapping) else getattr(node, name, MISSING)
-        if node is MISSING:
-            return Gap(depth, null=False)
-    return node
+def needs_payload(place: Place | None) -> bool:
+    """Tell whether an id cannot be found in the headers alone."""
+    return place is not None and not (isinstance(place, Locator) and all(isinstance(part, HeaderPart) for part in place.parts))
 
 
 def header_text(message: Message, name: str) -> str:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from consumer_idem.errors import DeclarationError
-from consumer_idem.inbox.locate import MISSING
+from consumer_idem.inbox.walk import MISSING
 
 _ALIASES = tuple({typing_extensions.TypeAliasType, getattr(typing, "TypeAliasType", typing_extensions.TypeAliasType)})
 _PLAIN_FACTORIES = (list, dict, set, tuple, frozenset, str, int, bytes, Decimal)

@@ -3,22 +3,23 @@
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from dataclasses import field as slot
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from consumer_idem.errors import DeclarationError
-from consumer_idem.inbox.decode import Decoder
-from consumer_idem.inbox.fingerprint import BoundFingerprint, Fingerprint, Print
-from consumer_idem.inbox.identity import FindParts, FindTime, called, find_parts, find_time, needs_payload, refuse_coroutine
+from consumer_idem.inbox.fingerprint import Fingerprint, Print
+from consumer_idem.inbox.functions import called, refuse_coroutine
 from consumer_idem.inbox.key import Keys, printable, readable
-from consumer_idem.inbox.locate import Locator, field, fields, header, header_text
+from consumer_idem.inbox.locate import Place, field, fields, header, header_text, needs_payload
 from consumer_idem.inbox.reading import CannotRead, Reading, TombstoneRefused, Undecodable, Unidentifiable, Unreadable
 from consumer_idem.message import Message
 from consumer_idem.outcome import Reason
 
+if TYPE_CHECKING:
+    from consumer_idem.inbox.binding import Bound
+
 __all__ = ["Fingerprint", "Reader", "Reading", "Source", "Unreadable", "event_type", "field", "fields", "header"]
 
 P = TypeVar("P")
-Place = Locator | Callable[..., Any]
 
 
 def event_type(message: Message) -> str | None:
@@ -54,11 +55,7 @@ class Source(Generic[P]):
     occurred_at: Place | None = None
     on_tombstone: Callable[[Message], Any] | None = None
     decode: Callable[[Message], Any] | None = None
-    _decoder: Decoder[P] = slot(init=False, repr=False)
-    _find_id: FindParts = slot(init=False, repr=False)
-    _find_tenant: FindParts | None = slot(init=False, repr=False)
-    _find_time: FindTime | None = slot(init=False, repr=False)
-    _prints: Mapping[int, BoundFingerprint] = slot(init=False, repr=False)
+    _bound: "Bound[P]" = slot(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.name.strip() or printable(self.name) != self.name:
@@ -76,20 +73,15 @@ class Source(Generic[P]):
         for option in ("on_tombstone", "decode"):
             if getattr(self, option) is not None:
                 refuse_coroutine(getattr(self, option), option)
-        bound = {
-            "_decoder": Decoder(self.model),
-            "_find_id": find_parts(self.message_id, self.model, "message_id"),
-            "_find_tenant": None if self.tenant is None else find_parts(self.tenant, self.model, "tenant"),
-            "_find_time": None if self.occurred_at is None else find_time(self.occurred_at, self.message_id, self.model),
-            "_prints": {one.version: BoundFingerprint(one, self.model) for one in (self.fingerprint, *self.fingerprint.previous)},
-        }
-        for name, value in bound.items():
-            object.__setattr__(self, name, value)
+        # Here and nowhere else: pydantic takes longer to load than all the rest, and only whoever declares a source needs it.
+        from consumer_idem.inbox.binding import bind
+
+        object.__setattr__(self, "_bound", bind(self.model, self.message_id, self.tenant, self.occurred_at, self.fingerprint))
 
     @property
     def fingerprint_version(self) -> int:
         """The version under which new messages are fingerprinted."""
-        return next(iter(self._prints))
+        return next(iter(self._bound.prints))
 
     @property
     def key_scheme(self) -> int:
@@ -99,7 +91,7 @@ class Source(Generic[P]):
     @property
     def contents(self) -> Mapping[int, str]:
         """What each fingerprint version covers, in words: to be registered, so that it never changes under its number."""
-        return {version: bound.content for version, bound in self._prints.items()}
+        return {version: bound.content for version, bound in self._bound.prints.items()}
 
     def reader(self, scope: str) -> "Reader[P]":
         """Return what reads this source's messages for one scope. Make it once and keep it."""
@@ -111,7 +103,7 @@ class Source(Generic[P]):
 
     def fingerprint_under(self, version: int, payload: P, message: Message) -> Print | None:
         """Return the fingerprint that `version` gives; None if this source does not know the version or cannot take it."""
-        bound = self._prints.get(version)
+        bound = self._bound.prints.get(version)
         try:
             return None if bound is None else Print(*bound.take(payload, message), bound.names)
         except Undecodable:
@@ -126,13 +118,14 @@ class Reader(Generic[P]):
     def __init__(self, source: Source[P], scope: str) -> None:
         self._source = source
         self._name = source.name
-        self._json = source._decoder.json if source.decode is None else None
-        self._python = source._decoder.python
-        self._find_id = source._find_id
-        self._find_tenant = source._find_tenant
-        self._find_time = source._find_time
+        bound = source._bound
+        self._json = bound.decoder.json if source.decode is None else None
+        self._python = bound.decoder.python
+        self._find_id = bound.find_id
+        self._find_tenant = bound.find_tenant
+        self._find_time = bound.find_time
         self._in_headers = not needs_payload(source.message_id) and not needs_payload(source.tenant)
-        self._print = source._prints[source.fingerprint_version]
+        self._print = bound.prints[source.fingerprint_version]
         self._keys = Keys(scope, source.name)
 
     def __call__(self, message: Message) -> Reading[P] | Unreadable:

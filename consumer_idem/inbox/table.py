@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -23,8 +22,8 @@ class KeysVanish(ConsumerIdemError):
     """Keys keep vanishing from the inbox between claim and reading. The worker tries again; look for what deletes its rows."""
 
 
-class Claims(NamedTuple):
-    """Rows to insert, as columns of one length, in the order of claim.sql."""
+class Content(NamedTuple):
+    """What is compared when a key is held already, as columns of one length, in the order of claim.sql and repeated.sql."""
 
     key_hash: Sequence[UUID]
     scope: Sequence[int]
@@ -32,28 +31,46 @@ class Claims(NamedTuple):
     topic: Sequence[int]
     partition: Sequence[int]
     offset: Sequence[int]
-    message_time: Sequence[float | None]
-    """In seconds since 1970."""
     message_id: Sequence[str]
     tenant: Sequence[str | None]
     fingerprint: Sequence[bytes]
     fingerprint_version: Sequence[int]
+
+    def sent(self) -> list[Sequence[Any]]:
+        """Return the columns as the .sql files take them: what is the same in all rows only once, what is always null not at all."""
+        return [once(column) if name in _ALIKE else unless_null(column) for name, column in zip(self._fields, self, strict=True)]
+
+
+class Claims(NamedTuple):
+    """Rows to insert."""
+
+    content: Content
+    message_time: Sequence[float | None]
+    """In seconds since 1970."""
     field_digests: Sequence[bytes]
     kept: Sequence[str | None]
 
     def sent(self) -> list[Sequence[Any]]:
-        """Return the columns as claim.sql takes them: what is the same in all rows only once, what is always null not at all."""
-        return [once(column) if name in _ALIKE else unless_null(column) for name, column in zip(self._fields, self, strict=True)]
+        """Return the columns as claim.sql takes them."""
+        return [*self.content.sent(), unless_null(self.message_time), self.field_digests, unless_null(self.kept)]
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """A duplicate that came under another position than the copy that holds the key."""
+class Repeated(NamedTuple):
+    """Which rows of a Content are held by the very same, applied: by their place, from 0."""
 
-    key_hash: UUID
-    topic: int
-    partition: int
-    offset: int
+    redelivered: Sequence[int]
+    """The same delivery once more."""
+    copies: Sequence[int]
+    """Another delivery."""
+
+
+class Copies(NamedTuple):
+    """Duplicates that came under another position than the copy that holds the key, as columns of one length."""
+
+    key_hash: Sequence[UUID]
+    topic: Sequence[int]
+    partition: Sequence[int]
+    offset: Sequence[int]
 
 
 class Inbox:
@@ -67,21 +84,26 @@ class Inbox:
 
         Waits for a transaction that holds the key and is not decided yet, at most the transaction's lock_timeout.
         """
-        wanted = len(claims.key_hash)
+        wanted = len(claims.content.key_hash)
         if not wanted:
             return {}
         columns = claims.sent()
         claim, inserted = self._sql["claim"], 0
         held: dict[UUID, Held] = {}
         for _ in range(_REINSERTS + 1):
-            inserted += _count(await connection.execute(claim, attempt, *columns))
+            inserted += _count(await connection.execute(claim, *columns, attempt))
             if inserted == wanted:
                 return {}
             # A second statement: only its new snapshot sees the row that the first one waited for.
-            held = await self._held(connection, attempt, claims.key_hash)
+            held = await self._held(connection, attempt, claims.content.key_hash)
             if inserted + len(held) >= wanted:
                 return held
         raise KeysVanish
+
+    async def repeated(self, connection: Connection, content: Content) -> Repeated:
+        """Return what needs no claim, because it is a duplicate for certain. Much cheaper than claims that are lost."""
+        (row,) = await connection.fetch(self._sql["repeated"], *content.sent())
+        return Repeated([place - 1 for place in row["redelivered"]], [place - 1 for place in row["copies"]])
 
     async def _held(self, connection: Connection, attempt: UUID, key_hashes: Sequence[UUID]) -> dict[UUID, Held]:
         rows = await connection.fetch(self._sql["held"], key_hashes, attempt)
@@ -103,15 +125,10 @@ class Inbox:
             details = [None if refusal.detail is None else json.dumps(dict(refusal.detail)) for _, refusal in answers]
             await connection.execute(self._sql["answer"], [key for key, _ in answers], [refusal.code for _, refusal in answers], details)
 
-    async def repeat(self, connection: Connection, repeats: Sequence[Repeat]) -> None:
+    async def repeat(self, connection: Connection, copies: Copies) -> None:
         """Append duplicates to their table; the inbox row is not touched, since an update would block other workers."""
-        if repeats:
-            columns = (
-                [r.key_hash for r in repeats],
-                [r.topic for r in repeats],
-                [r.partition for r in repeats],
-                [r.offset for r in repeats],
-            )
+        if copies.key_hash:
+            columns = copies.key_hash, once(copies.topic), once(copies.partition), copies.offset
             await connection.execute(self._sql["repeat"], *columns)
 
     async def find(self, connection: Connection, key_hash: UUID) -> Row | None:

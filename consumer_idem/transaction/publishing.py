@@ -1,20 +1,21 @@
 """What a handler call leaves for one message: records and ids that a repeated run makes again."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
-
-from pydantic import BaseModel
-from pydantic_core import to_json
 
 from consumer_idem import telemetry
 from consumer_idem.errors import TransactionEnded
 from consumer_idem.message import Header, Message
-from consumer_idem.outbox.record import PendingRecord, record_id
+from consumer_idem.outbox.record import checked_record, record_id
 from consumer_idem.transaction.unit import Unit
 from consumer_idem.uuids import uuid5
 
-Value = bytes | str | BaseModel | Mapping[str, Any] | Sequence[Any] | None
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+Value: TypeAlias = "bytes | str | BaseModel | Mapping[str, Any] | Sequence[Any] | None"
 
 
 class Publishing:
@@ -56,16 +57,11 @@ class Publishing:
         topic is known not to take it: where it is not, the relay finds out, and parks the record.
         """
         self._refuse_if_ended()
-        record = PendingRecord(
-            message_id=self._record_id(topic) if id is None else id,
-            topic=topic,
-            key=_key_bytes(key),
-            value=_encoded(value),
-            headers=self._headers(headers),
-            type=type,
-            source=self._source,
-            message_time=None if self._message is None else self._message.time,
-        )
+        message_time = None if self._message is None else self._message.time
+        record = checked_record(
+            self._record_id(topic) if id is None else id,
+            topic, _key_bytes(key), _encoded(value), self._headers(headers), type, self._source, message_time,
+        )  # fmt: skip
         self._unit.limits.check(record)
         self._unit.records.append(record)
         return record.message_id
@@ -107,7 +103,15 @@ def _key_bytes(key: str | bytes | None) -> bytes | None:
 def _encoded(value: Value) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
-    return value.encode() if isinstance(value, str) else to_json(value)
+    return value.encode() if isinstance(value, str) else _to_json()(value)
+
+
+@cache
+def _to_json() -> Callable[[Any], bytes]:
+    # Not with the module: whoever only adds records to an Outbox needs no pydantic.
+    from pydantic_core import to_json
+
+    return to_json
 
 
 def _header_pairs(headers: Mapping[str, str | bytes | None] | Sequence[Header] | None) -> Sequence[Header]:

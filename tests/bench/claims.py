@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 
 from consumer_idem.inbox.key import Keys
-from consumer_idem.inbox.table import Claims, Inbox
+from consumer_idem.inbox.table import Claims, Content, Inbox
 from consumer_idem.postgres.asyncpg import AsyncpgDatabase
 from consumer_idem.transaction.begin import Begin
 from tests.bench.rounds import tell
@@ -99,18 +99,16 @@ def _busy(pid: int) -> float:
 def _claims() -> Claims:
     keys, ids = Keys("bench", "checkout"), [str(uuid.uuid4()) for _ in range(BATCH)]
     one: Sequence[int] = [1] * BATCH
-    return Claims(
+    content = Content(
         key_hash=[keys.hash((id,)) for id in ids],
         scope=one,
         source=one,
         topic=one,
         partition=one,
         offset=list(range(BATCH)),
-        message_time=[1.8e9] * BATCH,
         message_id=ids,
         tenant=[None] * BATCH,
         fingerprint=[b"f" * 32] * BATCH,
         fingerprint_version=one,
-        field_digests=[b"d" * 12] * BATCH,
-        kept=[None] * BATCH,
     )
+    return Claims(content, message_time=[1.8e9] * BATCH, field_digests=[b"d" * 12] * BATCH, kept=[None] * BATCH)

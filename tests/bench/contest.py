@@ -12,7 +12,7 @@ from tests.bench.results import load_before, machine, now, rounded, versions
 from tests.bench.rounds import Figure, Measure, described, ratios, take_turns, tell
 from tests.bench.stage import Stage
 
-NEAR = {"loop": 3_000, "await": 20_000, "defer": 40_000, "batch": 40_000}
+NEAR = {"loop": 3_000, "await": 20_000, "defer": 80_000, "batch": 40_000}
 FAR = {"loop": 300, "await": 4_000, "defer": 40_000, "batch": 40_000}
 """Variants take turns with clean runs of the same length: fewer messages will do, and still fewer with round trips for each."""
 ON_UVLOOP = replace(LOOP, name="loop_on_uvloop", options={"tuned": True})

@@ -32,8 +32,8 @@ STAGES: Mapping[str, Sequence[str]] = {
     # Where no frame inside of it is ours.
     LOOP: ("cli/", "bench/job.py"),
     "decode": ("inbox/decode.py",),
-    "fingerprint": ("inbox/fingerprint.py", "inbox/canonical.py"),
-    "key": ("inbox/key.py", "inbox/identity.py"),
+    "fingerprint": ("inbox/bound_fingerprint.py", "inbox/fingerprint.py", "inbox/canonical.py"),
+    "key": ("inbox/key.py", "inbox/identity.py", "inbox/functions.py"),
     "claim": ("inbox/table.py", "consumer/evidence.py", "inbox/verdict.py"),
     "outbox": ("outbox/", "Tx.publish", "Tx._record_id", "Item.publish", "uuids.py"),
     "deferred writes": ("transaction/unit.py", "transaction/deferred.py"),

@@ -37,7 +37,7 @@ async def command(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, err = await asyncio.wait_for(process.communicate(), 60)
+    out, err = await asyncio.wait_for(process.communicate(), 110)
     return Result(process.returncode, out.decode(), err.decode())
 
 

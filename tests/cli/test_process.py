@@ -36,6 +36,15 @@ def test_objects_of_the_start_are_not_walked_by_every_collection() -> None:
     assert shown()[1:] == ["True", "True"]
 
 
+def test_a_command_does_not_walk_through_what_was_imported_before_it() -> None:
+    program = "import gc, sys\nfrom consumer_idem.cli import main\nsys.argv = ['consumer-idem', '--version']\n"
+    program += "try:\n    main()\nfinally:\n    print(gc.get_freeze_count() > 1000)"
+
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.splitlines()
+
+    assert shown[-1] == "True"
+
+
 def test_what_the_process_raises_is_raised() -> None:
     program = "from consumer_idem.cli.process import run_process\nasync def main():\n    raise LookupError('lost')\nrun_process(main())"
 

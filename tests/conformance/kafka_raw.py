@@ -1,10 +1,12 @@
 """Damage in a topic's log: batches changed or cut off behind the broker's back, and one written by hand."""
 
+import asyncio
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
 from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import NotLeaderForPartitionError, UnknownTopicOrPartitionError
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
@@ -13,6 +15,9 @@ from consumer_idem.testing import KafkaBroker
 
 HEAD = 61
 _CRC_AT, _CRC_FROM, _ATTRIBUTES_AT = 17, 21, 22
+# A broker tells of a new partition before it has made the log.
+_NOT_YET = (UnknownTopicOrPartitionError.errno, NotLeaderForPartitionError.errno)
+_PATIENCE = 30.0
 
 
 def damage(broker: KafkaBroker, topic: str, offset: int, change: Callable[[bytearray], None]) -> tuple[int, int]:
@@ -94,8 +99,17 @@ async def produce_header_name(bootstrap: str, topic: str, count: int, at: int, n
     await client.bootstrap()
     try:
         await client._wait_on_metadata(topic)
-        request = ProduceRequest(transactional_id=None, required_acks=-1, timeout=5000, topics=[(topic, [(0, bytes(batch))])])
-        answer = await client.send(client.get_random_node(), request)
-        assert answer.topics[0][1][0][1] == 0
+        async with asyncio.timeout(_PATIENCE):
+            while (error := await _produce(client, topic, bytes(batch))) in _NOT_YET:
+                await asyncio.sleep(0.02)
+        assert error == 0
     finally:
         await client.close()
+
+
+async def _produce(client: AIOKafkaClient, topic: str, batch: bytes) -> int:
+    """Send one batch to partition 0; return the broker's error code."""
+    request = ProduceRequest(transactional_id=None, required_acks=-1, timeout=5000, topics=[(topic, [(0, batch)])])
+    answer = await client.send(client.get_random_node(), request)
+    code: int = answer.topics[0][1][0][1]
+    return code

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from consumer_idem.errors import CommitUnknown, DatabaseFailure
-from consumer_idem.inbox.table import Claims, Inbox
+from consumer_idem.inbox.table import Claims, Content, Inbox
 from consumer_idem.ports import Connection, Database, Fault
 from consumer_idem.postgres.asyncpg import AsyncpgDatabase
 from consumer_idem.testing.lost import LostCommit
@@ -49,7 +49,8 @@ async def count(dsn: str, table: str) -> int:
 
 
 def claim() -> Claims:
-    return Claims([uuid4()], [1], [1], [1], [0], [0], [None], ["4711"], [None], [b"f" * 32], [1], [b"dddd"], [None])
+    content = Content([uuid4()], [1], [1], [1], [0], [0], ["4711"], [None], [b"f" * 32], [1])
+    return Claims(content, [None], [b"dddd"], [None])
 
 
 async def test_claim_roll_back_nothing_left(database: Database, dsn: str):

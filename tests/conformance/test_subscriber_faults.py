@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
@@ -153,6 +154,13 @@ async def test_a6_partitions_are_lost_when_the_session_has_run_out(connect: Conn
         await cut_off.subscriber.commit({partition: 5})
         waiting = asyncio.create_task(cut_off.subscriber.poll(partition, 1, SESSION * 20))
         proxy.hold()
+        judged = asyncio.Event()
+
+        async def keep(_: Collection[Partition]) -> None:
+            await judged.wait()
+
+        # Once it is back, the one that was cut off may be given the partition again: not before it was seen without.
+        other.on_revoked = keep
         await other.subscriber.start([name], other)
         await other.holding(partition)
         await other.subscriber.commit({partition: 9})
@@ -167,6 +175,7 @@ async def test_a6_partitions_are_lost_when_the_session_has_run_out(connect: Conn
         assert not await cut_off.subscriber.holds(partition)
         assert cut_off.heard("revoked") == []
         assert await other.subscriber.committed(partition) == 9
+        judged.set()
         await other.subscriber.close()
         await cut_off.holding(partition)
         assert await cut_off.subscriber.committed(partition) == 9

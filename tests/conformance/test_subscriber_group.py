@@ -14,7 +14,8 @@ from confluent_kafka import Producer, TopicCollection
 from consumer_idem.errors import KafkaUnavailable, OffsetCommitFailed, OffsetOutOfRange, PartitionLost, TopicUnknown
 from consumer_idem.message import Partition
 from consumer_idem.ports import Bounds
-from tests.conformance.conftest import IN_EVERY_WAY, SESSION, Connect
+from tests.conformance import conftest
+from tests.conformance.conftest import IN_EVERY_WAY, Connect
 from tests.conformance.kafka_member import SHORT, Join, Member, numbers, produce, until
 
 
@@ -40,7 +41,7 @@ async def test_no_broker_is_an_error_in_bounded_time(connect: Connect, group: st
     with pytest.raises(KafkaUnavailable, match=r"127\.0\.0\.1:1"):
         await subscriber.start(["t"], Member(subscriber))
 
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 8
 
 
 async def test_offsets_are_committed_and_read(join: Join, kafka: str, topic: Any) -> None:
@@ -218,7 +219,9 @@ async def test_a_group_that_is_stable_holds(join: Join, topic: Any) -> None:
     assert not await first.subscriber.holds(Partition(name, 7))
 
 
-async def test_closing_leaves_the_group_at_once(join: Join, topic: Any) -> None:
+async def test_closing_leaves_the_group_at_once(join: Join, topic: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Whoever only stayed away would be a member for ten seconds, or for the broker's six.
+    monkeypatch.setattr(conftest, "SESSION", timedelta(seconds=10))
     name = topic(2)
     first = await join(name)
     second = await join(name)
@@ -234,7 +237,7 @@ async def test_closing_leaves_the_group_at_once(join: Join, topic: Any) -> None:
     await first.subscriber.close()
     await until(lambda: len(second.held) == 2)
 
-    assert time.monotonic() - began < SESSION.total_seconds()
+    assert time.monotonic() - began < 5
     assert await second.subscriber.committed(next(iter(held))) == 5
     assert first.events[-1] == ("revoked", held)
     with pytest.raises(PartitionLost):

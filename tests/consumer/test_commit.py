@@ -1,12 +1,15 @@
 """A COMMIT without a clear answer: found out by running again, never guessed."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
+import asyncpg
 import pytest
 
 from consumer_idem.outcome import Applied, Rejected, Skipped
 from consumer_idem.testing.lost import LostCommit
 from consumer_idem.testing.proxy_connection import Fate
+from consumer_idem.testing.waiting import eventually
 from tests.proxied import through
 from tests.shop import insert, open_shop, payment
 
@@ -53,31 +56,44 @@ async def test_b10_every_commit_lost_in_turn_settles_everything_once(dsn):
 
 
 SLOW_COMMIT = """
-CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.7); RETURN NULL; END';
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN NULL; END';
 CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON payment DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slow();
 """
 
 
-async def committing(shop):
-    async with asyncio.timeout(10):
-        while not await shop.rows(
-            "SELECT 1 FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'active' AND datname = current_database()"
-        ):
-            await asyncio.sleep(0.01)
+@asynccontextmanager
+async def commits_wait(shop):
+    """Every COMMIT that writes a payment waits in the server until the block calls what it is given."""
+    connection = await asyncpg.connect(shop.dsn)
+    await connection.execute(SLOW_COMMIT)
+    await connection.execute("SELECT pg_advisory_lock(4711)")
+    yield lambda: connection.execute("SELECT pg_advisory_unlock(4711)")
+    await connection.close()
+
+
+async def waiting(shop, what):
+    """Wait until a "commit" waits for its lock, or another statement for one of this kind."""
+
+    who = "CASE query WHEN 'COMMIT' THEN 'commit' ELSE wait_event END"
+    sql = f"SELECT {who} FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+
+    async def waits():
+        return what in await shop.rows(sql)
+
+    await eventually(waits)
 
 
 async def test_b11_a_worker_cancelled_during_commit_applies_nothing_twice_and_fires_nothing_early(dsn):
     fired = []
-    async with open_shop(dsn, handler_with(fired)) as shop:
-        for statement in SLOW_COMMIT.strip().split(";\n"):
-            await shop.rows(statement)
+    async with open_shop(dsn, handler_with(fired)) as shop, commits_wait(shop) as go_on:
         lane = await shop.lane()
         task = asyncio.create_task(lane.process(payment(0, "a")))
-        await committing(shop)
+        await waiting(shop, "commit")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert fired == []
+        await go_on()
     async with open_shop(dsn, handler_with(fired)) as restarted:
         assert await (await restarted.lane()).process(payment(0, "a"), payment(1, "b")) == [Skipped(), Applied()]
         assert await restarted.payments() == ["a", "b"]
@@ -90,14 +106,15 @@ async def test_b12_an_earlier_commit_that_is_still_pending_is_waited_for(dsn):
     proxy, address = through(dsn)
     async with proxy, open_shop(address, handler_with(fired)) as shop:
         shop.dsn = dsn
-        for statement in SLOW_COMMIT.strip().split(";\n"):
-            await shop.rows(statement)
-        lane = await shop.lane()
-        task = asyncio.create_task(lane.process(payment(0, "a")))
-        await committing(shop)
-        proxy.cut()
+        async with commits_wait(shop) as go_on:
+            lane = await shop.lane()
+            task = asyncio.create_task(lane.process(payment(0, "a")))
+            await waiting(shop, "commit")
+            proxy.cut()
+            await waiting(shop, "transactionid")
+            await go_on()
 
-        assert await task == [Applied()]
+            assert await task == [Applied()]
         assert await shop.payments() == ["a"]
         assert [entry for entry in fired if "rollback" not in entry] == ["a"]
 

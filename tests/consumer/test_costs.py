@@ -118,6 +118,21 @@ async def test_duplicates_cost_two_round_trips_a_batch(dsn: str, count: int) -> 
         assert place.wire.round_trips == place.wire.statements == OWN - 1 + DUPLICATES
 
 
+@pytest.mark.parametrize("count", [1, 50, 500])
+async def test_a_replay_claims_nothing(dsn: str, count: int) -> None:
+    async with counted(dsn, deferring) as place:
+        seen = place.ids(count)
+        await place.settle(seen)
+        await place.settle(seen)
+        # Prepares the statement that looks.
+        await place.settle(seen)
+
+        outcomes = await place.settle(seen)
+        assert outcomes == [Skipped()] * count
+        # Begin, one look, the note of the repetition, seal, commit.
+        assert place.wire.round_trips == place.wire.statements == 5
+
+
 async def test_bytes_per_message(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each message: 36 bytes of id twice, key hash, fingerprint and digests, the record's key, value and id, the two writes."""
     # Another test may have installed a tracer for good: its headers would count.

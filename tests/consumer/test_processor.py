@@ -7,6 +7,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+from consumer_idem.consumer.handler import RetryPolicy
 from consumer_idem.errors import DeclarationError, RetryLater, TransactionControlRefused, TransactionEnded
 from consumer_idem.inbox.fingerprint import Fingerprint
 from consumer_idem.message import Message
@@ -234,7 +235,8 @@ class TestPoison:
             outcomes = await (await shop.lane()).process(payment(0, "a"), payment(1, "bad"), payment(2, "c"))
 
             assert outcomes == [Applied(), Quarantined(Reason.ATTEMPTS_USED_UP, "ValueError: no such currency"), Applied()]
-            assert calls == ["a", "bad", "a", "bad", "bad", "bad", "c"]
+            # Three attempts, the first of them among others.
+            assert calls == ["a", "bad", "a", "bad", "bad", "c"]
             assert await shop.payments() == ["a", "c"]
             assert await shop.rows("SELECT status::text FROM idem.inbox WHERE message_id = 'bad'") == ["q"]
             assert await shop.rows("SELECT count(*) FROM idem.attempt") == [0]
@@ -374,7 +376,21 @@ class TestPoison:
             outcomes = await (await restarted.lane()).process(payment(0))
 
             assert [type(outcome) for outcome in outcomes] == [Quarantined]
-            assert len(calls) == 3 + 3
+            # One attempt is in the database: among others, and alone once more.
+            assert len(calls) == 3 + 2
+
+    async def test_what_failed_among_others_runs_alone_at_least_once_since_a_neighbour_may_have_been_the_cause(self, dsn):
+        async def handler(request, tx):
+            await tx.execute("SELECT set_config('shop.mode', coalesce($1, current_setting('shop.mode', true)), true)", request.note)
+            if await tx.fetchval("SELECT current_setting('shop.mode', true)") == "odd" and request.note is None:
+                raise ValueError("odd")
+            await insert(request, tx)
+
+        async with open_shop(dsn, handler, retry=RetryPolicy(attempts=1)) as shop:
+            outcomes = await (await shop.lane()).process(payment(0, "a", note="odd"), payment(1, "b"))
+
+            assert outcomes == [Applied(), Applied()]
+            assert await shop.payments() == ["a", "b"]
 
 
 class TestRetry:
@@ -403,8 +419,6 @@ class TestRetry:
             assert await shop.payments() == ["a", "b", "c"]
 
     async def test_an_error_named_in_retry_on_is_retried_and_never_counted(self, dsn):
-        from consumer_idem.consumer.handler import RetryPolicy
-
         calls = []
 
         async def handler(request, tx):
@@ -551,7 +565,7 @@ class TestTransaction:
             await (await shop.lane()).process(payment(0, "a"), payment(1, "bad"), payment(2, "c"))
 
         assert [entry for entry in fired if entry[0] == "commit"] == [("commit", "a"), ("commit", "c")]
-        assert fired.count(("rollback", "bad")) == 4
+        assert fired.count(("rollback", "bad")) == 3
         assert fired.count(("rollback", "c")) == 0
 
 

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, RootModel, Secret, SecretBytes, SecretStr
 
 from consumer_idem.inbox.canonical import WITH_FLOATS, WITHOUT_FLOATS
-from consumer_idem.inbox.locate import Gap
 from consumer_idem.inbox.reading import Undecodable
+from consumer_idem.inbox.walk import Gap
 
 encode = WITHOUT_FLOATS.encode
 

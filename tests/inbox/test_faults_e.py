@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pydantic import AwareDatetime, BaseModel
 
 from consumer_idem.errors import DeclarationError
-from consumer_idem.inbox.fingerprint import BoundFingerprint, differing
+from consumer_idem.inbox.bound_fingerprint import BoundFingerprint
+from consumer_idem.inbox.fingerprint import differing
 from consumer_idem.inbox.key import Keys
 from consumer_idem.inbox.source import Fingerprint, Reading, Unreadable, field, fields, header
 from consumer_idem.outcome import Reason

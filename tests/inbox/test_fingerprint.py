@@ -22,10 +22,10 @@ from typing_extensions import TypeAliasType, TypedDict
 from consumer_idem.errors import DeclarationError
 from consumer_idem.inbox.canonical import WITHOUT_FLOATS
 from consumer_idem.inbox.kinds import kind_of
-from consumer_idem.inbox.locate import walk
 from consumer_idem.inbox.shape import resolve
 from consumer_idem.inbox.source import Fingerprint, Reading, Source, fields, header
 from consumer_idem.inbox.source import field as in_field
+from consumer_idem.inbox.walk import walk
 from tests.inbox.payments import Payment, message, payment, read, refused, source
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -28,6 +28,8 @@ QUICK = RelaySettings(
     lease=timedelta(seconds=2),
     limits=Limits(hold=Backoff(first=timedelta(milliseconds=100), most=timedelta(milliseconds=400))),
 )
+STEADY = replace(QUICK, lease=timedelta(seconds=6))
+"""For relays side by side of which none may send what another has sent: on a busy machine a lease of two seconds may run out."""
 
 
 @dataclass(frozen=True, slots=True)

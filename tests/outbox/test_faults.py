@@ -22,7 +22,7 @@ from consumer_idem.testing.services.postgres import default_bin_dir
 from consumer_idem.testing.waiting import eventually
 from consumer_idem.transaction.short import short
 from tests.conftest import MakeTopic
-from tests.outbox.scene import QUICK, Scene, first_occurrences, record
+from tests.outbox.scene import QUICK, STEADY, Scene, first_occurrences, record
 
 desk = OutboxDesk()
 RARELY = replace(QUICK, full_look=timedelta(hours=1))
@@ -103,7 +103,7 @@ async def test_c2_the_order_is_that_of_the_locks_and_not_of_the_transaction_ids(
 @pytest.mark.parametrize("scene", ["confluent", "aiokafka"], indirect=True)
 async def test_c4_three_relays_under_load_keep_the_order_and_send_nothing_twice(scene: Scene, topic: MakeTopic) -> None:
     name = topic(4)
-    async with scene.relay() as one, scene.relay() as two, scene.relay() as three:
+    async with scene.relay(settings=STEADY) as one, scene.relay(settings=STEADY) as two, scene.relay(settings=STEADY) as three:
         owners = "SELECT count(DISTINCT owner) = 3 AND count(owner) = 64 FROM idem.outbox_shard"
         await eventually(lambda: scene.connection.fetchval(owners))
         for start in range(0, 6000, 100):
@@ -131,7 +131,7 @@ async def test_c9_a_record_that_became_too_large_blocks_its_key_and_goes_on_in_i
         assert {1, 4, 5} == set(await scene.values(name))
         assert any(each.message == "record parked" for each in caplog.records)
 
-        _set_limit(kafka_admin, name, "1000000")
+        await _set_limit(scene, kafka_admin, name, "1000000")
         await _retry(scene, database)
         await scene.drained()
 
@@ -272,12 +272,12 @@ async def test_c13_a_listener_that_is_cut_costs_a_poll_and_nothing_else(scene: S
     name = topic()
     listeners = "pg_stat_activity WHERE application_name = 'consumer_idem listener' AND datname = current_database()"
     kill = f"SELECT count(pg_terminate_backend(pid)) FROM {listeners}"
-    async with scene.relay():
+    async with scene.relay(settings=RARELY):
         await eventually(lambda: scene.connection.fetchval("SELECT bool_and(idle) FROM idem.outbox_relay"))
         assert await scene.connection.fetchval(kill) == 1
         for number in range(3):
             await scene.add(record(name, number))
-            await scene.drained(timeout=5)
+            await scene.drained()
         await eventually(lambda: scene.connection.fetchval(kill))
 
     assert await scene.values(name) == [0, 1, 2]
@@ -348,11 +348,11 @@ async def test_c15_a_handler_that_runs_again_after_a_failover_publishes_the_same
 async def test_c20_one_parked_key_does_not_delay_the_64_others(scene: Scene, topic: MakeTopic, database: AsyncpgDatabase) -> None:
     name = topic(1, {"max.message.bytes": "2000"})
     poison = record(name, 1, key="poison")._replace(value=b" " * 5000)
-    async with scene.relay():
+    async with scene.relay(settings=RARELY):
         await scene.add(poison, *(record(name, number, key=f"k{number}") for number in range(64)))
         await scene.drained(left=1)
         await scene.add(record(name, 1, key="poison"), *(record(name, 100 + number, key=f"k{number}") for number in range(64)))
-        await scene.drained(left=2, timeout=5)
+        await scene.drained(left=2)
 
     assert await _status(database) == [Status.PARKED, Status.BLOCKED]
     assert len(await scene.published(name)) == 128
@@ -368,10 +368,22 @@ async def _retry(scene: Scene, database: AsyncpgDatabase) -> None:
         await desk.retry(connection, [each.id for each in parked], operator="test", reason="limit raised")
 
 
-def _set_limit(admin: object, name: str, limit: str) -> None:
+async def _set_limit(scene: Scene, admin: object, name: str, limit: str) -> None:
+    """Set it, and wait until the broker goes by it: it has answered before it tells the partition's log."""
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
     entry = ConfigEntry("max.message.bytes", limit, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
     (done,) = admin.incremental_alter_configs([resource]).values()  # type: ignore[attr-defined]
     done.result(10)
+    await eventually(lambda: asyncio.to_thread(_is_taken, scene.bootstrap, name, b" " * 5000 + b"0"))
+
+
+def _is_taken(bootstrap: str, name: str, value: bytes) -> bool:
+    from confluent_kafka import Producer
+
+    errors: list[object] = []
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(name, value, b"probe", on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(10) == 0
+    return errors == [None]

@@ -116,7 +116,7 @@ async def test_g3_a_second_signal_ends_at_once_and_the_fence_keeps_it_safe(stage
     worker.terminate()
     await worker.line("stopping")
     worker.terminate()
-    assert await worker.wait(timeout=5) == 75, worker.tail()
+    assert await worker.wait(timeout=30) == 75, worker.tail()
     await stage.worker()
     await stage.until_consumed(8)
 

@@ -217,7 +217,8 @@ async def test_the_delay_is_a_latency_also_for_what_is_sent_while_something_is_u
         await receiving
 
         assert min(took) >= 0.2
-        assert sorted(took)[10] < 0.25
+        # If each had waited for the one before it, half of them would have taken more than a second.
+        assert sorted(took)[10] < 0.6
         writer.close()
 
 
@@ -229,13 +230,13 @@ async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def test_each_direction_has_its_own_delay(server: PostgresServer, through: Through) -> None:
-    through.proxy.to_server = timedelta(milliseconds=200)
+    through.proxy.to_server = timedelta(milliseconds=500)
     started = time.monotonic()
 
     await through.connection.fetchval("SELECT 1 + $1::int", 1)
 
-    # Two round trips: the statement is prepared first.
-    assert 0.4 <= time.monotonic() - started < 0.7
+    # Two round trips, since the statement is prepared first; both ways they would take two seconds.
+    assert 1 <= time.monotonic() - started < 1.9
 
 
 async def test_it_leads_to_a_unix_socket_too(server: PostgresServer) -> None:
@@ -264,11 +265,11 @@ async def test_as_a_process_of_its_own_it_keeps_the_latency_exactly(server: Post
         await (await supervisor.start(*arguments)).line("listening")
         connection = await asyncpg.connect(server.dsn(via=("127.0.0.1", port)))
         times = []
-        for _ in range(20):
+        for _ in range(50):
             started = time.monotonic()
             await connection.execute("SELECT 1")
             times.append(time.monotonic() - started)
 
-        assert min(times) >= 0.010
-        assert sorted(times)[10] < 0.014
+        # The quickest of them had the processors for itself, whatever else is going on.
+        assert 0.010 <= min(times) < 0.012
         await connection.close()

@@ -183,6 +183,10 @@ def test_nothing_answers_where_nothing_listens() -> None:
     assert not kafka_ready.does_everything(("127.0.0.1", free_port()))
 
 
+def test_a_port_that_was_given_is_not_given_to_another_before_it_is_bound() -> None:
+    assert len({free_port() for _ in range(600)}) == 600
+
+
 def test_kafka_can_be_had_where_its_jars_are() -> None:
     if cached_jars().is_dir():
         assert can_resolve()

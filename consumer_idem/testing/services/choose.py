@@ -1,8 +1,10 @@
 """Which PostgreSQL and which Kafka this machine offers, best first; the first that starts is taken."""
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Protocol, TypeVar
 
 from consumer_idem.testing.services.containers import KafkaContainer, PostgresContainer, docker_answers
@@ -11,6 +13,9 @@ from consumer_idem.testing.services.kafka_jars import can_resolve
 from consumer_idem.testing.services.postgres import PostgresServer
 from consumer_idem.testing.services.process import ServiceFailed
 from consumer_idem.testing.services.small_broker import SmallBroker
+
+# Nobody kills the run's broker, so its session need not be short; on a busy machine its heartbeats might be late for that.
+_UNHURRIED = {"broker.session.timeout.ms": "18000"}
 
 
 class Postgres(Protocol):
@@ -104,9 +109,11 @@ def _kafka_choices() -> Iterator[Callable[[], Kafka]]:
         yield lambda: ExternalKafka(given)
         return
     if docker_answers():
-        yield KafkaContainer
+        yield partial(KafkaContainer, properties=_UNHURRIED)
     if can_resolve():
-        yield KafkaBroker
+        yield partial(KafkaBroker, properties=_UNHURRIED)
+        # A download that broke off, or a port that somebody else took meanwhile, is no reason to go without.
+        yield partial(KafkaBroker, properties=_UNHURRIED)
     yield SmallBroker
 
 
@@ -119,7 +126,10 @@ _Service = TypeVar("_Service", bound=_Startable)
 
 
 def first_that_starts(choices: Iterable[Callable[[], _Service]]) -> _Service:
-    """Start one after the other until one starts, and return it; raise ServiceFailed with what each said if none does."""
+    """Start one after the other until one starts, and return it, with a warning of what the others said.
+
+    Raises ServiceFailed with that if none starts.
+    """
     refusals: list[str] = []
     for choice in choices:
         with ExitStack() as undo:
@@ -132,5 +142,7 @@ def first_that_starts(choices: Iterable[Callable[[], _Service]]) -> _Service:
                 refusals.append(f"{type(error).__name__}: {error}")
             else:
                 undo.pop_all()
+                if refusals:
+                    warnings.warn("Not the best server that there might be, since\n" + "\n".join(refusals), stacklevel=2)
                 return service
     raise ServiceFailed("No server could be started here.\n" + "\n".join(refusals))

@@ -24,6 +24,12 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 </project>
 """
 _JAVA_AT_LEAST = 17
+# By default Maven waits half an hour for an answer that does not come.
+_IMPATIENT = (
+    "-Dmaven.wagon.rto=60000",
+    "-Daether.connector.connectTimeout=20000",
+    "-Daether.connector.requestTimeout=60000",
+)
 
 
 @cache
@@ -59,7 +65,7 @@ def jars() -> Path:
 def _resolve(work: Path) -> None:
     (work / "pom.xml").write_text(_POM)
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=libs"]
-    done = subprocess.run(["mvn", "-q", "-B", *goal], cwd=work, capture_output=True, text=True)
+    done = subprocess.run(["mvn", "-q", "-B", *_IMPATIENT, *goal], cwd=work, capture_output=True, text=True)
     if done.returncode != 0:
         raise ServiceFailed(f"Maven could not resolve Kafka {KAFKA_VERSION}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 

@@ -10,11 +10,15 @@ Address = tuple[str, int]
 # server on a port of that range may at last be given the same port, connect to itself, and hold it.
 _RANGE = range(20_000, 32_000)
 
+_given: set[int] = set()
+"""What is bound only later, or again, looks free meanwhile: a stopped server's port, a proxy's that has not begun."""
+
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 on which nothing listens now."""
-    for port in random.sample(_RANGE, 500):
+    """Return a port of 127.0.0.1 on which nothing listens now; one that was given before only when others are scarce."""
+    for port in sorted(random.sample(_RANGE, 500), key=_given.__contains__):
         if _is_free(port):
+            _given.add(port)
             return port
     raise OSError("No free port was found on 127.0.0.1.")
 
