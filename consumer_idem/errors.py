@@ -3,7 +3,7 @@
 import inspect
 from datetime import timedelta
 
-from consumer_idem.message import Partition
+from consumer_idem.message import Mark, Partition
 
 
 class ConsumerIdemError(Exception):
@@ -87,6 +87,18 @@ class OffsetOutOfRange(ConsumerIdemError):
 
 class OrderBroken(ConsumerIdemError):
     """The Kafka client delivered a message twice or out of order. The worker seeks to its watermark and reads again."""
+
+
+class LogCut(ConsumerIdemError):
+    """Kafka has lost messages that were settled, and holds others in their place. The worker reads from `offset`, where they begin.
+
+    `mark` is the last message before them, None if there is none.
+    """
+
+    def __init__(self, offset: int, mark: Mark | None) -> None:
+        super().__init__()
+        self.offset = offset
+        self.mark = mark
 
 
 class OffsetCommitFailed(ConsumerIdemError):

@@ -25,11 +25,19 @@ class Position(NamedTuple):
     offset: int
 
 
+class Mark(NamedTuple):
+    """A message by which a log is known again: its offset, and the epoch of the leader that wrote it."""
+
+    offset: int
+    leader_epoch: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One delivery from Kafka.
 
-    `time` is the timestamp that Kafka stores with the message (producer's or broker's clock), None if it has none.
+    `time` is the timestamp that Kafka stores with the message (producer's or broker's clock), None if it has none. `leader_epoch`
+    is that of the partition's leader when the message was written, None where the client cannot tell.
     """
 
     topic: str
@@ -39,6 +47,7 @@ class Message:
     value: bytes | None = None
     headers: Sequence[Header] = ()
     time: datetime | None = None
+    leader_epoch: int | None = field(default=None, compare=False)
 
     @property
     def position(self) -> Position:
@@ -52,13 +61,20 @@ class Message:
 
 _new = object.__new__
 _SET: Sequence[Callable[[Message, Any], None]] = [
-    getattr(Message, name).__set__ for name in ("topic", "partition", "offset", "key", "value", "headers", "time")
+    getattr(Message, name).__set__ for name in ("topic", "partition", "offset", "key", "value", "headers", "time", "leader_epoch")
 ]
-_set_topic, _set_partition, _set_offset, _set_key, _set_value, _set_headers, _set_time = _SET
+_set_topic, _set_partition, _set_offset, _set_key, _set_value, _set_headers, _set_time, _set_leader_epoch = _SET
 
 
 def message(  # noqa: PLR0913 - a message's parts
-    topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None, headers: Sequence[Header], time: datetime | None
+    topic: str,
+    partition: int,
+    offset: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[Header],
+    time: datetime | None,
+    leader_epoch: int | None,
 ) -> Message:
     """Return `Message(…)`, for adapters: in half the time, since a frozen dataclass sets its fields the long way round."""
     made = _new(Message)
@@ -69,6 +85,7 @@ def message(  # noqa: PLR0913 - a message's parts
     _set_value(made, value)
     _set_headers(made, headers)
     _set_time(made, time)
+    _set_leader_epoch(made, leader_epoch)
     return made
 
 

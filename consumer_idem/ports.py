@@ -50,6 +50,7 @@ class Subscriber(Protocol):
     async def poll(self, partition: Partition, limit: int, timeout: timedelta) -> Sequence[Message]:
         """Return up to `limit` next messages of `partition` in order; empty if none came within `timeout`.
 
+        They have their `leader_epoch` if the client can tell it: a log that was cut off and has grown again is known by nothing else.
         Raises PartitionLost if it is not held any more, OffsetOutOfRange if its position is not in the log, Unreadable where
         something in the log cannot be decoded, again and again until the next seek. A cancelled poll loses no message.
         """

@@ -83,7 +83,10 @@ class Transaction:
 
 
 def lane(event: str, partition: Partition) -> None:
-    """Count what happened to a lane: taken, fenced, rewound, lost-range, made-anew, unreadable, stuck, near-retention, held-back."""
+    """Count what happened to a lane.
+
+    It is taken, fenced, rewound, lost-range, made-anew, truncated, unreadable, stuck, near-retention, held-back.
+    """
     _lanes.add(1, {"topic": partition.topic, "event": event})
 
 

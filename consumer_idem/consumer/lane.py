@@ -13,11 +13,13 @@ from consumer_idem import failpoint, telemetry
 from consumer_idem.consumer.offsets import FirstStart, NewIncarnation, Start, start_position
 from consumer_idem.consumer.processor import Course, Processor
 from consumer_idem.consumer.seal import ProgressSeal
+from consumer_idem.consumer.trail import Trail
 from consumer_idem.errors import (
     CommitUnknown,
     DatabaseFailure,
     DatabaseRewound,
     Fenced,
+    LogCut,
     OffsetOutOfRange,
     OrderBroken,
     PartitionLost,
@@ -63,6 +65,7 @@ class Lane:
     ) -> None:
         self.partition = partition
         self._subscriber = subscriber
+        self._trail = Trail(subscriber, partition)
         self._database = database
         self._processor = processor
         self._settings = settings
@@ -74,6 +77,7 @@ class Lane:
         self._backlog: Sequence[Message] = ()
         self._in_doubt: tuple[int, int] | None = None
         self._known = False
+        self._cut: LogCut | None = None
         self._look_back_at = 0.0
         self.ended = False
         self.waiting = False
@@ -103,6 +107,11 @@ class Lane:
         except DatabaseRewound:
             telemetry.lane("rewound", self.partition)
             log.error("the database is older than this worker saw; seeking back", extra={"partition": self.partition})
+            await self._take()
+        except LogCut as cut:
+            telemetry.lane("truncated", self.partition)
+            log.error("log was cut off and has grown again; going back to the cut", extra={"partition": self.partition, "cut": cut.offset})
+            self._cut = cut
             await self._take()
         except (OffsetOutOfRange, OrderBroken) as error:
             log.error("looking for the start again", extra={"partition": self.partition, "error": str(error)})
@@ -140,7 +149,7 @@ class Lane:
         if await self._settings.paused():
             await self._pause(self._settings.poll_timeout)
             return ()
-        poll = asyncio.ensure_future(self._subscriber.poll(self.partition, self._settings.batch_size, self._settings.poll_timeout))
+        poll = asyncio.ensure_future(self._trail.poll(self._settings.batch_size, self._settings.poll_timeout))
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
             await asyncio.wait({poll, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -166,14 +175,12 @@ class Lane:
         message = Message(topic=topic, partition=number, offset=unreadable.next_offset - 1, value=unreadable.raw)
         if not await self._processor.quarantine(self._course, message, Quarantined(Reason.UNDECODABLE, str(unreadable))):
             return 0
-        await self._subscriber.seek(self.partition, unreadable.next_offset)
+        await self._trail.skip(unreadable.next_offset)
         return 1
 
     def _next(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return the messages for this turn: those that a dead process may have died of are not mixed with others."""
-        assert self._seal is not None
         assert self._course is not None
-        _assert_order(messages, self._seal.watermark)
         if self._in_doubt is None:
             return messages
         first, limit = self._in_doubt
@@ -228,12 +235,16 @@ class Lane:
             topic_known = self._known or await self._progress.topic_known(connection, settings.group, topic)
             slot = Slot(settings.group, await self._topics.current(connection, topic, kafka_id), number)
             taken = await self._progress.take(connection, slot, settings.owner, settings.batch_size)
+            if taken is not None and self._cut is not None:
+                taken = await self._progress.go_back(connection, slot, taken, self._cut)
             start = start_position(
                 next_offset=None if taken is None else taken.next_offset,
                 committed=committed,
                 bounds=bounds,
                 first_start=first_start,
                 topic_known=topic_known,
+                # Without its id, this may be another topic of that name, of which nothing was read.
+                another_log=self._cut is not None and kafka_id is None,
             )
             if isinstance(start, NewIncarnation):
                 telemetry.lane("made-anew", self.partition)
@@ -246,8 +257,8 @@ class Lane:
         self._seal = ProgressSeal(self._progress, slot, epoch, settings.owner, start.offset, settings.schema, passed)
         self._course, self._known = Course(self._seal, stopping=self._stopping), True
         self._look_back_at = time.monotonic() + _LOOK_BACK
-        self._in_doubt = self._doubtful(taken)
-        await self._subscriber.seek(self.partition, start.offset)
+        self._in_doubt, self._cut = self._doubtful(taken), None
+        await self._trail.start(start.offset, None if taken is None else taken.mark, bounds.earliest)
         self._tell(start, epoch)
 
     async def _enter(self, connection: Connection, slot: Slot, start: Start, taken: Taken | None) -> int:
@@ -286,12 +297,3 @@ class Lane:
             telemetry.lane("lost-range", self.partition)
             lost = f"{start.lost.start} to {start.lost.stop - 1}"
             log.error("Kafka has deleted messages before they were read", extra={**where, "lost_offsets": lost})
-
-
-def _assert_order(messages: Sequence[Message], watermark: int) -> None:
-    """A transaction holds every message delivered from the watermark on: a seal that jumps over one would lose it."""
-    previous = watermark - 1
-    for message in messages:
-        if message.offset <= previous:
-            raise OrderBroken(f"Offset {message.offset} was delivered after {previous}.")
-        previous = message.offset

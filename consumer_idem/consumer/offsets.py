@@ -24,14 +24,14 @@ class NewIncarnation:
 
 
 def start_position(
-    *, next_offset: int | None, committed: int | None, bounds: Bounds, first_start: int, topic_known: bool
+    *, next_offset: int | None, committed: int | None, bounds: Bounds, first_start: int, topic_known: bool, another_log: bool = False
 ) -> Start | NewIncarnation:
     """Return where to start: the lower of the database's progress and Kafka's committed offset.
 
     Only one of them there: that one; but a committed offset without progress, in a group that has progress for the
-    topic, says that the database lost a row: from the earliest. Neither: `first_start`.
+    topic, says that the database lost a row: from the earliest. Neither: `first_start`. `another_log`: something else has told so.
     """
-    if next_offset is not None and bounds.end < next_offset:
+    if another_log or (next_offset is not None and bounds.end < next_offset):
         return NewIncarnation()
     wanted = _wanted(next_offset, committed, bounds, first_start, topic_known)
     if wanted < bounds.earliest:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from consumer_idem.consumer.case import Case
 from consumer_idem.errors import DatabaseRewound, DeclarationError, Fenced
-from consumer_idem.inbox.progress import Progress, Slot
+from consumer_idem.inbox.progress import Progress, Slot, Span
 from consumer_idem.message import Message
 from consumer_idem.ports import Connection, Database
 from consumer_idem.sql import Queries
@@ -116,7 +116,8 @@ class ProgressSeal:
 
     async def seal(self, connection: Connection, attempt: UUID, settled: Sequence[Case]) -> bool:
         """Move the progress; False if the epoch, the owner or the database's past is another, or the transaction is."""
-        span = range(self.watermark, settled[-1].message.offset + 1)
+        last = settled[-1].message
+        span = Span(self.watermark, last.offset + 1, last.leader_epoch)
         return await self.progress.seal(connection, self.lane_slot, (self.epoch, self.owner), span, attempt)
 
     def redelivered(self, message: Message) -> bool:

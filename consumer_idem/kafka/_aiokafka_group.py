@@ -45,6 +45,12 @@ class Membership:
         wanted = {partition: OffsetAndMetadata(offset, "") for partition, offset in offsets.items()}
         await self._coordinator._do_commit_offsets(assignment, wanted)
 
+    def position(self, partition: TopicPartition) -> int | None:
+        """Return the offset that is wanted next of a partition; None if it is not ours or stands nowhere."""
+        assignment = self._consumer._subscription.subscription.assignment
+        state = assignment.state_value(partition) if assignment is not None else None
+        return state.position if state is not None and state.has_valid_position else None
+
     async def heartbeat(self) -> Heartbeat:
         """Ask the group now whether it counts us in."""
         await self.ready()

@@ -34,6 +34,7 @@ _DECODERS: Mapping[int, Callable[[bytes], bytes]] = {
 class _Batch(NamedTuple):
     raw: bytes
     offset: int
+    leader_epoch: int
     magic: int
     crc: int
     attributes: int
@@ -78,11 +79,11 @@ def read(partition: Partition, data: bytes, offset: int, limit: int, aborted: Co
 def _batches(data: bytes) -> Iterator[_Batch]:
     at = 0
     while len(data) - at >= _HEAD.size:
-        offset, length, _, magic, crc, attributes, last_delta, first_time, max_time, producer_id, _, _, count = _HEAD.unpack_from(data, at)
+        offset, length, epoch, magic, crc, attributes, delta, first_time, max_time, producer_id, _, _, count = _HEAD.unpack_from(data, at)
         end = at + _LOG_OVERHEAD + length
         if length <= 0 or end > len(data):
             return
-        yield _Batch(data[at:end], offset, magic, crc, attributes, last_delta, first_time, max_time, producer_id, count)
+        yield _Batch(data[at:end], offset, epoch, magic, crc, attributes, delta, first_time, max_time, producer_id, count)
         at = end
 
 
@@ -122,6 +123,7 @@ def _message(partition: Partition, batch: _Batch, record: "_Record", offset: int
     return Message(
         topic=partition.topic, partition=partition.number, offset=offset,
         key=record.key, value=record.value, headers=headers, time=instant(time),
+        leader_epoch=batch.leader_epoch if batch.leader_epoch >= 0 else None,
     )  # fmt: skip
 
 

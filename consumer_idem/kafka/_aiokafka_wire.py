@@ -5,7 +5,7 @@ The only module that builds requests of Kafka's protocol. Written against aiokaf
 
 import asyncio
 import random
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from io import BytesIO
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -41,7 +41,22 @@ class Topic(NamedTuple):
 
 
 class Client(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no types
-    """aiokafka's client, with metadata requests that create no topic: its own create each topic they name and do not find."""
+    """aiokafka's client, with metadata requests that create no topic: its own create each topic they name and do not find.
+
+    `on_fetched` hears the bytes that came of each partition, and the offset that was asked for.
+    """
+
+    on_fetched: Callable[[TopicPartition, int, bytes], None] | None = None
+
+    async def send(self, node_id: Any, request: Any, **how: Any) -> Any:
+        """Send a request; return its answer."""
+        answer = await super().send(node_id, request, **how)
+        if self.on_fetched is not None and isinstance(request, FetchRequest):
+            wanted = {(topic, number): offset for topic, partitions in request.topics for number, offset, _ in partitions}
+            for topic, partitions in answer.topics:
+                for number, _, _, *_, data in partitions:
+                    self.on_fetched(TopicPartition(topic, number), wanted[topic, number], data or b"")
+        return answer
 
     async def _metadata_update(self, cluster_metadata: Any, topics: Collection[str] | None) -> bool:
         request = MetadataRequest(list(topics) if topics else None, allow_auto_topic_creation=False)

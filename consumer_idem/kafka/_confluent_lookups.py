@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._topic import TopicDescription
@@ -28,6 +28,7 @@ from consumer_idem.ports import Bounds
 _ANSWER_WITHIN = 10.0
 _LEADERS_WITHIN = 2.0
 _NOTHING_SO_LATE = -1
+_ANOTHER_LEADER = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION})
 _T = TypeVar("_T")
 
 
@@ -68,7 +69,12 @@ class LookUps:
     async def _offset(self, partition: Partition, spec: OffsetSpec, level: IsolationLevel = IsolationLevel.READ_COMMITTED) -> int:
         wanted = TopicPartition(*partition)
         answers = self._admin.list_offsets({wanted: spec}, isolation_level=level, request_timeout=_ANSWER_WITHIN)
-        offset = int((await _answer(answers[wanted])).offset)
+        try:
+            offset = int((await asyncio.wrap_future(answers[wanted])).offset)
+        except KafkaException as error:
+            if error.args[0].code() in _ANOTHER_LEADER:
+                await self._look_for_leaders(partition.topic)
+            raise ours(error) from error
         # Where the leader did not answer, e.g. because it died, librdkafka gives an offset that is none and raises nothing.
         if offset < _NOTHING_SO_LATE:
             await self._look_for_leaders(partition.topic)
@@ -76,7 +82,7 @@ class LookUps:
         return offset
 
     async def _look_for_leaders(self, topic: str) -> None:
-        """Let librdkafka forget who led: of itself it asks the one that is gone, for as long as it keeps what it knows."""
+        """Let librdkafka forget who led, and in which epoch: of itself it asks as before, for as long as it keeps what it knows."""
         with suppress(KafkaException):
             await asyncio.to_thread(self._admin.list_topics, topic, _LEADERS_WITHIN)
 

@@ -158,4 +158,5 @@ def _message(partition: Partition, record: Any) -> Message:
         record.value(),
         tuple(headers) if headers else (),
         instant(time) if kind != TIMESTAMP_NOT_AVAILABLE else None,
+        record.leader_epoch(),
     )

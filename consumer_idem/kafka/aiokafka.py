@@ -28,10 +28,11 @@ from aiokafka.errors import (
 from consumer_idem.errors import KafkaUnavailable, OffsetCommitFailed, PartitionLost, TopicUnknown
 from consumer_idem.kafka import _aiokafka_clients, _aiokafka_records, _aiokafka_wire
 from consumer_idem.kafka._aiokafka_errors import ours
+from consumer_idem.kafka._aiokafka_fetched import Fetched
 from consumer_idem.kafka._aiokafka_group import Heartbeat, Membership
 from consumer_idem.kafka._aiokafka_settings import subscriber_settings
 from consumer_idem.kafka._announcer import Announcer
-from consumer_idem.kafka._held import Held, instant, milliseconds
+from consumer_idem.kafka._held import instant, milliseconds
 from consumer_idem.kafka.aiokafka_publisher import AiokafkaPublisher
 from consumer_idem.message import Message, Partition, message
 from consumer_idem.ports import AssignmentListener, Bounds
@@ -66,7 +67,7 @@ class AiokafkaSubscriber:
         self._settings = subscriber_settings(bootstrap, group, session_timeout, options)
         self._session_timeout = session_timeout
         self._consumer: Any = None
-        self._held: dict[Partition, Held] = {}
+        self._held: dict[Partition, Fetched] = {}
         self._leaving: frozenset[Partition] = frozenset()
         self._closing = False
 
@@ -75,6 +76,7 @@ class AiokafkaSubscriber:
         self._announcer = Announcer(listener, self._session_timeout / 2)
         self._consumer = AIOKafkaConsumer(**self._settings)
         self._membership = Membership(self._consumer)
+        self._consumer._client.on_fetched = self._fetched
         await _aiokafka_clients.start(self._consumer, self._consumer._client, _ANSWER_WITHIN, self._settings["bootstrap_servers"])
         try:
             await self._require(topics)
@@ -106,7 +108,7 @@ class AiokafkaSubscriber:
         held.next = next_offset
         return messages
 
-    async def _read(self, held: Held, start: int, limit: int, timeout: timedelta) -> tuple[Sequence[Message], int]:
+    async def _read(self, held: Fetched, start: int, limit: int, timeout: timedelta) -> tuple[Sequence[Message], int]:
         try:
             records = await self._records(held, start, limit, timeout)
         except PartitionLost:
@@ -118,9 +120,9 @@ class AiokafkaSubscriber:
         # Decoders raise what they like: UnicodeDecodeError for a header name, a decompressor's own error.
         except Exception as error:
             return await self._read_by_hand(held, start, limit, error)
-        return [_message(record) for record in records], records[-1].offset + 1 if records else start
+        return _messages(held, records), records[-1].offset + 1 if records else start
 
-    async def _records(self, held: Held, start: int, limit: int, timeout: timedelta) -> Sequence[ConsumerRecord]:
+    async def _records(self, held: Fetched, start: int, limit: int, timeout: timedelta) -> Sequence[ConsumerRecord]:
         partition = TopicPartition(*held.partition)
         if held.astray:
             self._consumer.seek(partition, start)
@@ -138,7 +140,7 @@ class AiokafkaSubscriber:
             held.astray = True
             raise
 
-    async def _read_by_hand(self, held: Held, start: int, limit: int, error: Exception) -> tuple[Sequence[Message], int]:
+    async def _read_by_hand(self, held: Fetched, start: int, limit: int, error: Exception) -> tuple[Sequence[Message], int]:
         log.warning("aiokafka could not decode", extra={"partition": held.partition, "offset": start, "error": repr(error)})
         partition = TopicPartition(*held.partition)
         raw = await self._answer(_aiokafka_wire.fetch(self._consumer._client, partition, start))
@@ -219,7 +221,7 @@ class AiokafkaSubscriber:
         if self._closing:
             return
         self._consumer.pause(*(TopicPartition(*partition) for partition in partitions))
-        self._held = {partition: Held(partition) for partition in partitions}
+        self._held = {partition: Fetched(partition) for partition in partitions}
         await self._announcer.assigned(partitions)
 
     async def _give_up(self, partitions: Collection[Partition]) -> None:
@@ -234,7 +236,13 @@ class AiokafkaSubscriber:
         finally:
             self._leaving = frozenset()
 
-    def _holding(self, partition: Partition) -> Held:
+    def _fetched(self, partition: TopicPartition, offset: int, data: bytes) -> None:
+        """Hear what the client has fetched from `offset` on, before aiokafka takes it, or drops it since it is not wanted any more."""
+        held = self._held.get(_partition(partition))
+        if held is not None and self._membership.position(partition) == offset:
+            held.learn(data)
+
+    def _holding(self, partition: Partition) -> Fetched:
         held = self._held.get(partition)
         if held is None:
             raise PartitionLost(f"{partition.topic}/{partition.number} is not assigned to this member.")
@@ -267,5 +275,13 @@ def _partition(partition: TopicPartition) -> Partition:
     return Partition(partition.topic, partition.partition)
 
 
-def _message(record: ConsumerRecord) -> Message:
-    return message(record.topic, record.partition, record.offset, record.key, record.value, record.headers, instant(record.timestamp))
+def _messages(held: Fetched, records: Sequence[ConsumerRecord]) -> Sequence[Message]:
+    if not records:
+        return ()
+    first, last = held.leader_epoch(records[0].offset), held.leader_epoch(records[-1].offset)
+    # The epoch never falls along a log, so that between two that are equal there is no other.
+    return [_message(record, first if first == last else held.leader_epoch(record.offset)) for record in records]
+
+
+def _message(it: ConsumerRecord, leader_epoch: int | None) -> Message:
+    return message(it.topic, it.partition, it.offset, it.key, it.value, it.headers, instant(it.timestamp), leader_epoch)

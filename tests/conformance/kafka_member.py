@@ -36,6 +36,11 @@ def produce(bootstrap: str, topic: str, count: int, partition: int = 0, first: i
     assert producer.flush(30) == 0
 
 
+def produce_anew() -> None:
+    """Let `produce` begin anew: a producer knows how its log went on, and one that was cut goes on otherwise."""
+    _producer.cache_clear()
+
+
 @cache
 def _producer(bootstrap: str) -> Producer:
     return Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 60_000, "reconnect.backoff.max.ms": 500})

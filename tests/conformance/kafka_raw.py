@@ -1,4 +1,4 @@
-"""Damage in a topic's log: batches changed behind the broker's back, and one written by hand."""
+"""Damage in a topic's log: batches changed or cut off behind the broker's back, and one written by hand."""
 
 import asyncio
 import struct
@@ -22,21 +22,43 @@ _PATIENCE = 30.0
 
 def damage(broker: KafkaBroker, topic: str, offset: int, change: Callable[[bytearray], None]) -> tuple[int, int]:
     """Change the batch that holds `offset` in the log file of partition 0; return its first offset and the next batch's."""
-    folder = broker._folder
-    assert folder is not None
-    path = Path(folder) / "data" / f"{topic}-0" / "00000000000000000000.log"
-    data = path.read_bytes()
-    at = 0
+    path = _log(broker, topic)
+    at, base, batch = _find(path, offset)
+    change(batch)
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(batch)
+    (last_delta,) = struct.unpack_from(">i", batch, 23)
+    return base, base + last_delta + 1
+
+
+def cut(broker: KafkaBroker, topic: str, offset: int) -> None:
+    """Take the batch that begins at `offset`, and all behind it, from the log of partition 0, as an unclean election does.
+
+    The broker must have been killed. When it starts again it leads under a higher epoch, and makes its indexes anew.
+    """
+    path = _log(broker, topic)
+    at, base, _ = _find(path, offset)
+    assert base == offset
+    with path.open("r+b") as file:
+        file.truncate(at)
+    for index in (*path.parent.glob("*.index"), *path.parent.glob("*.timeindex"), *path.parent.glob("*.snapshot")):
+        index.unlink()
+
+
+def _log(broker: KafkaBroker, topic: str) -> Path:
+    assert broker._folder is not None
+    return broker._folder / "data" / f"{topic}-0" / "00000000000000000000.log"
+
+
+def _find(path: Path, offset: int) -> tuple[int, int, bytearray]:
+    """Return where in the file the batch lies that holds `offset`, its first offset, and the batch."""
+    data, at = path.read_bytes(), 0
     while at < len(data):
         base, length = struct.unpack_from(">qi", data, at)
         (last_delta,) = struct.unpack_from(">i", data, at + 23)
         if base <= offset <= base + last_delta:
-            batch = bytearray(data[at : at + 12 + length])
-            change(batch)
-            with path.open("r+b") as file:
-                file.seek(at)
-                file.write(batch)
-            return base, base + last_delta + 1
+            return at, base, bytearray(data[at : at + 12 + length])
         at += 12 + length
     raise AssertionError("no such offset in the log")
 

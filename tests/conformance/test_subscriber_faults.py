@@ -14,7 +14,7 @@ from consumer_idem.ports import Bounds
 from consumer_idem.testing import KafkaApi, KafkaBroker, LostKafka, TcpProxy
 from tests.conformance import kafka_raw
 from tests.conformance.conftest import SESSION, Connect
-from tests.conformance.kafka_member import PATIENCE, SHORT, Join, Member, numbers, produce, until
+from tests.conformance.kafka_member import PATIENCE, SHORT, Join, Member, numbers, produce, produce_anew, until
 
 
 async def read_all(member: Member, partition: Partition, last: int) -> tuple[list[Message], list[Unreadable]]:
@@ -94,6 +94,7 @@ async def test_a23_a_broker_that_was_killed_is_read_again_when_it_is_back(join: 
     await member.holding(partition)
     before = await member.read(partition, 200, limit=50)
     await member.subscriber.commit({partition: 200})
+    assert await member.subscriber.bounds(partition) == Bounds(0, 500, 500)
     await asyncio.to_thread(mortal.kill9)
     commit, committed = member.subscriber.commit({partition: 201}), member.subscriber.committed(partition)
     errors = await asyncio.gather(commit, committed, return_exceptions=True)
@@ -116,6 +117,31 @@ async def test_a23_a_broker_that_was_killed_is_read_again_when_it_is_back(join: 
     assert [type(error) for error in errors] == [OffsetCommitFailed, KafkaUnavailable]
     assert numbers(before) == list(range(200))
     assert numbers(after) == list(range(200, 1000))
+    # It leads again, but under another epoch.
+    assert await answered(member, partition) == Bounds(0, 1000, 1000)
+
+
+async def test_a13_messages_tell_the_epoch_of_the_leader_that_wrote_them_after_a_cut_too(
+    join: Join, mortal: Any, new_topic: Any, patience: None
+) -> None:
+    name = new_topic(mortal)
+    partition = Partition(name, 0)
+    produce(mortal.bootstrap, name, 20, batch=10)
+    await asyncio.to_thread(mortal.kill9)
+    kafka_raw.cut(mortal, name, 10)
+    await asyncio.to_thread(mortal.start)
+    produce_anew()
+    produce(mortal.bootstrap, name, 30, first=100, batch=10)
+    member = await join(name, bootstrap=mortal.bootstrap)
+    await member.holding(partition)
+    messages = await member.read(partition, 40, limit=17)
+    epochs = [message.leader_epoch for message in messages]
+
+    assert numbers(messages) == [*range(10), *range(100, 130)]
+    assert epochs == [epochs[0]] * 10 + [epochs[-1]] * 30
+    assert epochs[0] is not None
+    assert epochs[-1] is not None
+    assert epochs[0] < epochs[-1]
 
 
 async def test_a6_partitions_are_lost_when_the_session_has_run_out(connect: Connect, proxied: Any, topic: Any, group: str) -> None:

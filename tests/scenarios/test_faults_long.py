@@ -12,7 +12,7 @@ from consumer_idem.errors import KafkaUnavailable
 from consumer_idem.message import Partition
 from consumer_idem.ports import Bounds
 from consumer_idem.testing.services.kafka_jars import can_resolve
-from consumer_idem.testing.supervisor import Supervisor
+from consumer_idem.testing.supervisor import Child, Supervisor
 from tests.cluster import Cluster
 from tests.conformance.conftest import CLIENTS
 from tests.conformance.kafka_member import Member, produce
@@ -105,28 +105,67 @@ async def test_a_leader_that_has_died_is_asked_no_more(cluster: Cluster, client:
     assert told == {Bounds(0, 10, 10), Bounds(0, 15, 15)}
 
 
+async def settle_twenty_that_the_follower_lacks(cluster: Cluster, stage: Stage, **env: str) -> Child:
+    """Settle forty messages that both replicas have and twenty more of the leader's; return the worker that did it."""
+    _, leader, follower = cluster.nodes
+    cluster.topic(TOPIC, [leader, follower], unclean_leader_election_enable="true", min_insync_replicas="1")
+    worker = await stage.worker(**env)
+    stage.produce(payments(40))
+    await stage.until_consumed(40)
+    await asyncio.to_thread(follower.stop)
+    await asyncio.to_thread(cluster.until_in_sync, TOPIC, leader)
+    stage.produce(payments(20, 40))
+    await stage.until_consumed(60)
+    return worker
+
+
+async def elect_the_follower(cluster: Cluster) -> None:
+    """Let the leader die and the follower lead, with what it has."""
+    _, leader, follower = cluster.nodes
+    leader.kill9()
+    await asyncio.to_thread(follower.start)
+    await asyncio.to_thread(cluster.until_led_by, TOPIC, follower)
+
+
+@BOTH
+@pytest.mark.parametrize("worker_is", ["there", "down"])
+async def test_a13_a_log_that_has_grown_beyond_the_progress_after_an_unclean_election_is_read_from_the_cut(
+    cluster: Cluster, stage_on: MakeStage, client: str, worker_is: str
+):
+    async with stage_on(cluster.bootstrap, 1) as stage:
+        stage.client = client
+        worker = await settle_twenty_that_the_follower_lacks(cluster, stage, CONSUMER_IDEM_SESSION_TIMEOUT="60")
+        if worker_is == "there":
+            await worker.stop()
+        else:
+            worker.terminate()
+            await worker.wait()
+        await elect_the_follower(cluster)
+        stage.produce(payments(50, 60))
+        if worker_is == "there":
+            worker.go_on()
+        else:
+            worker = await stage.worker()
+        await worker.line("log was cut off and has grown again.*cut=40", timeout=90)
+        await stage.until_consumed(90)
+
+        assert await stage.effects() == ids(110)
+        assert await stage.rows("SELECT count(*) FROM idem.outbox") == [110]
+        assert await stage.rows("SELECT count(*) FROM idem.duplicate") == [0]
+
+
 @BOTH
 @pytest.mark.parametrize("worker_is", ["there", "down"])
 async def test_a13_a_log_that_an_unclean_election_has_cut_off_is_read_from_its_start(
     cluster: Cluster, stage_on: MakeStage, client: str, worker_is: str
 ):
-    _, leader, follower = cluster.nodes
-    cluster.topic(TOPIC, [leader, follower], unclean_leader_election_enable="true", min_insync_replicas="1")
     async with stage_on(cluster.bootstrap, 1) as stage:
         stage.client = client
-        worker = await stage.worker()
-        stage.produce(payments(40))
-        await stage.until_consumed(40)
-        await asyncio.to_thread(follower.stop)
-        await asyncio.to_thread(cluster.until_in_sync, TOPIC, leader)
-        stage.produce(payments(20, 40))
-        await stage.until_consumed(60)
+        worker = await settle_twenty_that_the_follower_lacks(cluster, stage)
         if worker_is == "down":
             worker.terminate()
             await worker.wait()
-        leader.kill9()
-        await asyncio.to_thread(follower.start)
-        await asyncio.to_thread(cluster.until_led_by, TOPIC, follower)
+        await elect_the_follower(cluster)
         if worker_is == "down":
             stage.produce(payments(10, 60))
             worker = await stage.worker()
