@@ -14,7 +14,7 @@ import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Protocol
 
 import asyncpg
@@ -27,6 +27,7 @@ from consumer_idem.testing.services.containers import KafkaContainer, docker_ans
 from consumer_idem.testing.services.kafka import KafkaBroker
 from consumer_idem.testing.services.kafka_jars import can_resolve
 from consumer_idem.testing.services.postgres import PostgresServer
+from consumer_idem.testing.services.process import ServiceFailed
 from consumer_idem.testing.services.small_broker import SmallBroker
 
 # How long an example takes says something about the machine, and which are tried must not hang on chance: two runs of the same
@@ -76,7 +77,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Start the run's broker before the first test: no test's time-out is meant for Kafka's jars on their way from afar."""
     if not session.config.option.collectonly and any(map(uses_kafka, session.items)):
-        session.config.stash[RUN].kafka()
+        # If there can be none, the tests that need it say so.
+        with suppress(ServiceFailed):
+            session.config.stash[RUN].kafka()
 
 
 def uses_kafka(item: pytest.Item) -> bool:
