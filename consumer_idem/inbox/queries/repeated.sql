@@ -8,7 +8,8 @@ WITH repeated AS (
     FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::int[], $6::bigint[], $7::text[], $8::text[], $9::bytea[], $10::smallint[])
          WITH ORDINALITY
          AS claim (key_hash, scope, source, topic, partition, "offset", message_id, tenant, fingerprint, fingerprint_version, place)
-    JOIN {schema}.inbox USING (key_hash)
+    -- One look into the index for each, however small the table is thought to be.
+    CROSS JOIN LATERAL (SELECT * FROM {schema}.inbox WHERE inbox.key_hash = claim.key_hash LIMIT 1) AS inbox
     WHERE inbox.status = 'a'
       AND inbox.scope = coalesce(claim.scope, ($2::int[])[1]) AND inbox.source = coalesce(claim.source, ($3::int[])[1])
       AND inbox.tenant IS NOT DISTINCT FROM claim.tenant AND inbox.message_id = claim.message_id
