@@ -128,7 +128,7 @@ class Processor:
                 log.info("message failed, runs alone", extra={"position": chunk[index].position, "error": error})
                 if retry is not None and index == 0:
                     return [retry]
-                course.blamed = chunk[index].position
+                course.blamed = chunk[index].position if retry is None else None
                 course.plan.isolate(index)
             case Broken(error):
                 log.warning("transaction undone, half of its messages run next", extra={"error": error, "messages": len(chunk)})
@@ -199,7 +199,8 @@ class Processor:
             course.plan.one_by_one(len(chunk))
         if len(chunk) == 1 and now - course.unavailable_since > _PATIENCE.total_seconds():
             with contextlib.suppress(DatabaseFailure, CommitUnknown):
-                return await self._count(course, chunk[0], error, final=False)
+                # What may have ended the server must be on its disk before the next try.
+                return await self._count(course, chunk[0], error, final=False, begin="begin_short")
         await end_silent(self._tables.database, self._tables.schema, self._tables.begin.statement_timeout)
         delay = random.uniform(0, min(10.0, 0.05 * 2 ** min(course.unavailable, 10)))
         with contextlib.suppress(TimeoutError):
@@ -208,10 +209,12 @@ class Processor:
 
     # One message alone
 
-    async def _count(self, course: Course, message: Message, error: str, *, final: bool) -> Sequence[Outcome]:
+    async def _count(
+        self, course: Course, message: Message, error: str, *, final: bool, begin: str = "begin_counting"
+    ) -> Sequence[Outcome]:
         """Count a failed lone run where no crash of this process forgets it; quarantine the message once its attempts are used up."""
         log.warning("message failed alone", extra={"position": message.position, "error": error})
-        script = Queries("transaction", self._tables.schema)["begin_counting"]
+        script = Queries("transaction", self._tables.schema)[begin]
         async with short(self._tables.database, self._tables.schema, script=script) as connection:
             slot, fence = course.seal.slot(message), course.seal.fence
             failures = await self._tables.attempts.count_failure(connection, slot, message.offset, error, fence)

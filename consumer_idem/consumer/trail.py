@@ -84,14 +84,18 @@ class Trail:
         try:
             return await self._subscriber.poll(self._partition, limit, timeout)
         except OffsetOutOfRange:
-            if self._asked is None:
+            if self._asked is None or self._mark is None:
                 raise
+            # Only where the mark is deleted is there less to compare with: a broker that lags behind says the same.
+            earliest = (await self._subscriber.bounds(self._partition)).earliest
+            if not self._mark.offset < earliest <= self._next:
+                raise
+            self._place = earliest
         except Unreadable as damage:
-            if self._asked is None or damage.offset >= self._next:
+            if self._asked is None or damage.next_offset > self._next:
                 raise
-        # The mark is gone, or cannot be read any more: there is nothing to compare with.
-        self._trust(self._asked)
-        self._place = self._next
+            # It was settled, or stands in the place of what was: what comes behind it tells.
+            self._place = damage.next_offset
         return ()
 
     def _ask(self, mark: Mark, epoch: int) -> None:
@@ -133,7 +137,8 @@ class Trail:
             else:
                 low, older = message.offset + 1, _mark(message)
         if newer.offset <= mark.offset:
-            raise LogCut(newer.offset, older)
+            # From where nothing older was found: what lies there and cannot be read is as new.
+            raise LogCut(min(low, newer.offset), older)
 
     async def _message_at(self, offset: int) -> Message:
         """Return the first message that can be read from `offset` on."""

@@ -1,12 +1,15 @@
 """A COMMIT without a clear answer: found out by running again, never guessed."""
 
 import asyncio
+import contextlib
+import time
 from contextlib import asynccontextmanager
 
 import asyncpg
 import pytest
 
 from consumer_idem.outcome import Applied, Rejected, Skipped
+from consumer_idem.sql import migrations
 from consumer_idem.testing.lost import LostCommit
 from consumer_idem.testing.proxy_connection import Fate
 from consumer_idem.testing.waiting import eventually
@@ -148,3 +151,29 @@ async def test_b10_a_start_whose_registration_got_no_answer_goes_on(dsn):
 
         assert await (await shop.lane()).process(payment(0)) == [Applied()]
         assert trigger.fired == 3
+
+
+async def test_what_is_counted_because_the_database_failed_is_not_forgotten_when_it_fails_again(services):
+    """Else a message that ends the server each time would never be counted, and run for ever."""
+    server = services.postgres(fsync=True)
+    dsn = server.dsn()
+    connection = await asyncpg.connect(dsn)
+    for script in migrations("idem").values():
+        await connection.execute(script)
+    async with open_shop(dsn) as shop:
+        lane, processor = await shop.lane(), await shop.app.runtime().open()
+        await lane.process(payment(0))
+        lane.course.unavailable, lane.course.unavailable_since = 5, time.monotonic() - 3600
+        lane.course.stopping.set()
+        await processor._back_off(lane.course, [payment(1)], "ConnectionError: the server is gone")
+        await connection.execute("SELECT 1")
+        with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            await connection.execute("COPY (SELECT 1) TO PROGRAM 'kill -9 $PPID'")
+        async with asyncio.timeout(30):
+            while True:
+                with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                    left = await shop.rows("SELECT failures FROM idem.attempt")
+                    break
+                await asyncio.sleep(0.05)
+
+        assert left == [1]

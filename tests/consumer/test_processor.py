@@ -379,6 +379,29 @@ class TestPoison:
             # One attempt is in the database: among others, and alone once more.
             assert len(calls) == 3 + 2
 
+    @pytest.mark.parametrize("sends", [True, False])
+    async def test_a_retry_among_others_is_no_attempt(self, dsn, sends):
+        calls = []
+
+        async def handler(request, tx):
+            if request.payment_id == "b":
+                calls.append(1)
+                if len(calls) == 1:
+                    await insert(request, tx)
+                    raise RetryLater(timedelta(0))
+                if len(calls) == 2:
+                    if sends:
+                        await insert(request, tx)
+                    raise ValueError("the first failure")
+            await insert(request, tx)
+
+        async with open_shop(dsn, handler, retry=RetryPolicy(attempts=2)) as shop:
+            lane = await shop.lane()
+            outcomes = await lane.process(payment(0, "a"), payment(1, "b"))
+
+            assert [type(outcome) for outcome in outcomes] == [Applied, Applied]
+            assert len(calls) == 3
+
     async def test_what_failed_among_others_runs_alone_at_least_once_since_a_neighbour_may_have_been_the_cause(self, dsn):
         async def handler(request, tx):
             await tx.execute("SELECT set_config('shop.mode', coalesce($1, current_setting('shop.mode', true)), true)", request.note)

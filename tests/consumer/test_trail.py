@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import takewhile
 from typing import Any
 from unittest.mock import patch
 from uuid import UUID
@@ -34,6 +35,7 @@ class Log:
         self.fetched: list[Message] = []
         self.meanwhile: list[tuple[Any, ...]] = []
         self.failing: int | None = None
+        self.lags = False
 
     def call(self) -> None:
         """Fail if this is the call that shall."""
@@ -77,6 +79,9 @@ class Log:
 
     async def poll(self, partition: Partition, limit: int, timeout: timedelta) -> Sequence[Message]:
         self.call()
+        if self.lags:
+            self.lags = False
+            raise OffsetOutOfRange
         if not self.fetched:
             if not self.earliest <= self.position <= self.end:
                 raise OffsetOutOfRange
@@ -277,6 +282,17 @@ async def test_a_last_settled_message_that_is_damaged_since_hides_nothing_behind
     assert len(reader.settled) == 13
 
 
+async def test_a13_a_replica_that_lags_behind_while_a_cut_is_looked_for_hides_nothing():
+    """A follower that is read from says out of range of what it does not have yet: the mark is not deleted for that."""
+    reader = await grown_beyond(restart=False)
+    while reader.trail is None or reader.trail._asked is None:
+        await reader.turn()
+    reader.log.lags = True
+    await reader.drain()
+
+    assert (reader.cuts, reader.passed_over) == ([12], [])
+
+
 async def test_a13_a_second_cut_before_anything_is_settled_behind_the_first_is_found():
     reader = await grown_beyond(restart=True)
     while not reader.cuts:
@@ -374,3 +390,44 @@ async def test_a_mark_moves_only_with_the_progress(dsn: str):
         assert marks == [(5, 3)]
         # A message without an epoch moves the progress alone, as a build without marks does.
         assert await shop.rows("SELECT next_offset, mark_offset, mark_epoch FROM idem.progress") == [(7, 5, 3)]
+
+
+class DamagedLog(MemoryLog):
+    """A log in which values that begin with `!` cannot be read."""
+
+    async def topic_id(self, topic: str) -> UUID | None:
+        return UUID(int=7)
+
+    async def poll(self, partition: Partition, limit: int, timeout: timedelta) -> Sequence[Message]:
+        found = await super().poll(partition, limit, timeout)
+        readable = list(takewhile(lambda message: not str(message.value, "utf-8").startswith("!"), found))
+        if len(readable) < len(found):
+            damaged = found[len(readable)]
+            self.position = damaged.offset
+            if not readable:
+                raise Unreadable(partition, damaged.offset, damaged.offset + 1, error="damaged", raw=damaged.value)
+        return readable
+
+
+def lying(offset: int, text: str | None = None) -> Message:
+    """What came behind the cut, under the next leader: payment n<offset>, or bytes that cannot be read."""
+    message = replace(payment(offset, f"n{offset}"), leader_epoch=1)
+    return message if text is None else replace(message, value=text.encode())
+
+
+@pytest.mark.parametrize("damaged", [(9,), (5, 6)])
+async def test_a13_what_cannot_be_read_hides_no_cut_and_is_kept(dsn: str, damaged: Sequence[int]):
+    """At the place of the last settled message it hid the cut; right behind the cut it was passed over."""
+    async with open_shop(dsn) as shop:
+        log = DamagedLog([replace(payment(offset), leader_epoch=0) for offset in range(10)])
+        lane = await make_lane(shop, log)
+        while lane.watermark != 10:
+            await lane.run_once()
+        log.messages[5:] = [lying(offset, "!" if offset in damaged else None) for offset in range(5, 14)]
+        async with asyncio.timeout(20):
+            while lane.watermark != 14:
+                await lane.run_once()
+
+        new = [f"n{offset}" for offset in range(5, 14) if offset not in damaged]
+        assert await shop.payments() == sorted([*(f"p{offset}" for offset in range(10)), *new])
+        assert await shop.rows('SELECT "offset" FROM idem.quarantine ORDER BY 1') == list(damaged)
