@@ -233,10 +233,12 @@ class Processor:
             return False
         async with short(self._tables.database, self._tables.schema) as connection:
             marks = await self._tables.attempts.mark(connection, course.seal.slot(message), message.offset, course.seal.fence)
+            if marks is not None:
+                # Before the commit: one whose answer is lost may have been made all the same.
+                self._marked.add(message.position)
         if marks is None:
             await course.seal.explain(self._tables.database)
             return False
-        self._marked.add(message.position)
         await failpoint.reached("mark.after")
         return marks > self._policy(message).crashes
 

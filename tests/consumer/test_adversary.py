@@ -91,6 +91,26 @@ async def test_an_unknown_commit_of_a_marked_run_is_remembered_also_if_its_mark_
         assert fired == ["p0"]
 
 
+async def test_a_mark_whose_commit_is_unknown_counts_once(dsn):
+    """Twice, and a message in whose run two processes were killed was quarantined as if it had killed four."""
+    marks, trigger = [], LostCommit("answer")
+    proxy, address = through(dsn, trigger)
+
+    async def handler(request, tx):
+        marks.extend(await shop.rows("SELECT crashes FROM idem.attempt"))
+        await insert(request, tx)
+
+    async with proxy, open_shop(address, handler) as shop:
+        shop.dsn = dsn
+        lane = await shop.lane()
+        lane.course.plan.in_doubt = 1
+        trigger.arm()
+
+        assert await lane.process(payment(0)) == [Applied()]
+        assert trigger.fired == 1
+        assert marks == [1]
+
+
 async def nothing():
     pass
 
