@@ -135,11 +135,11 @@ class Batch:
 
     async def _without_repeats(self, connection: Connection, cases: list[Case]) -> list[Case]:
         """Give the duplicates among messages of different keys their verdict; return the others."""
-        redelivered, copies = await self.tables.inbox.repeated(connection, content_of(cases))
-        for place in redelivered:
+        repeated = await self.tables.inbox.repeated(connection, content_of(cases), self.seal.passed)
+        for place in repeated.redelivered:
             cases[place].verdict = _DUPLICATE
-        for place in copies:
-            cases[place].verdict, cases[place].copy = _DUPLICATE, True
+        for place in repeated.copies:
+            cases[place].verdict, cases[place].copy = _DUPLICATE, not repeated.noted
         return [case for case in cases if case.verdict is None]
 
     def _keep_outcomes(self, cases: list[Case]) -> None:
@@ -228,7 +228,7 @@ class Batch:
         await inbox.answer(connection, refusals)
         settled = [case for case in cases if case.outcome is not None and not isinstance(case.outcome, Retry)]
         await self.tables.quarantine.add(connection, [entry for case in settled if (entry := entry_of(case, self.group))])
-        await inbox.repeat(connection, copies_of([case for case in settled if not self.seal.redelivered(case.message)]))
+        await inbox.repeat(connection, copies_of([case for case in settled if case.message.offset >= self.seal.passed]))
 
     async def _commit(self, connection: Connection, caller: Caller, cases: list[Case]) -> Result:
         outcomes = [case.outcome for case in cases if case.outcome is not None]

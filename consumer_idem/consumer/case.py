@@ -18,8 +18,8 @@ class Case:
     """A message with all that is known about it so far in this transaction.
 
     `reading` is what the source read of it, and is there only if it is `identified`: with a handler and an idempotency key.
-    `route` is its handler with its registered ids, and is there only if it is `routed`. `copy`: its key is held by another delivery.
-    There are thousands of cases at a time: what they hold is plain attributes.
+    `route` is its handler with its registered ids, and is there only if it is `routed`. `copy`: its key is held by another delivery,
+    which is still to be noted. There are thousands of cases at a time: what they hold is plain attributes.
     """
 
     __slots__ = (

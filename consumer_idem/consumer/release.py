@@ -75,6 +75,7 @@ class EntrySeal:
     order: Order
     kept: Case | None = None
     fence: tuple[int, UUID] | None = None
+    passed: int = 0
 
     def topic(self, name: str) -> int:
         """Return the topic's incarnation that the message came from."""
@@ -102,10 +103,6 @@ class EntrySeal:
         assert case.outcome is not None
         state = _STATES[type(case.outcome)]
         return await self.quarantine.settle(connection, self.entry["id"], state, self.act(case.outcome, case=case), attempt)
-
-    def redelivered(self, message: Message) -> bool:
-        """Return False: what another copy has settled is written down."""
-        return False
 
     def advance(self, settled: Sequence[Message]) -> None:
         """There is no watermark to move."""

@@ -17,6 +17,9 @@ from consumer_idem.transaction.short import short
 class Seal(Protocol):
     """How a transaction is sealed, and under which slot and fence its messages' attempts are counted."""
 
+    passed: int
+    """Deliveries below this offset were settled before the lane began: what they left behind is written already."""
+
     @property
     def fence(self) -> tuple[int, UUID] | None:
         """The epoch and owner that must still hold; None without progress."""
@@ -33,9 +36,6 @@ class Seal(Protocol):
     async def seal(self, connection: Connection, attempt: UUID, settled: Sequence[Case]) -> bool:
         """Seal the transaction that settles these messages; False if it may not be committed."""
 
-    def redelivered(self, message: Message) -> bool:
-        """Tell whether this delivery was settled before the lane began: what it left behind is written already."""
-
     def advance(self, settled: Sequence[Message]) -> None:
         """The transaction that settled these messages is committed: the next one must start behind them."""
 
@@ -47,6 +47,7 @@ class PlainSeal:
     """For `app.process`: proves that the transaction is whole, but has no progress, hence no fence and no rewind."""
 
     fence: tuple[int, UUID] | None = None
+    passed = 0
 
     def __init__(self, group: str, topics: Mapping[str, int], schema: str) -> None:
         self._group = group
@@ -70,10 +71,6 @@ class PlainSeal:
     async def seal(self, connection: Connection, attempt: UUID, settled: Sequence[Case]) -> bool:
         """Seal; False if the transaction is not the one that made the claims."""
         return bool(await connection.fetch(self._sql, str(attempt)))
-
-    def redelivered(self, message: Message) -> bool:
-        """Return False: without progress it cannot be told."""
-        return False
 
     def advance(self, settled: Sequence[Message]) -> None:
         """There is no watermark to move."""
@@ -119,10 +116,6 @@ class ProgressSeal:
         last = settled[-1].message
         span = Span(self.watermark, last.offset + 1, last.leader_epoch)
         return await self.progress.seal(connection, self.lane_slot, (self.epoch, self.owner), span, attempt)
-
-    def redelivered(self, message: Message) -> bool:
-        """Tell whether the progress had passed this message when the lane took it."""
-        return message.offset < self.passed
 
     def advance(self, settled: Sequence[Message]) -> None:
         """Move the watermark, so that the next seal notices a database that went back behind this commit."""

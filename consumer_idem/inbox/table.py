@@ -62,6 +62,8 @@ class Repeated(NamedTuple):
     """The same delivery once more."""
     copies: Sequence[int]
     """Another delivery."""
+    noted: bool
+    """Whether the copies are in their table: so if nothing else was asked for, since no handler can put them off then."""
 
 
 class Copies(NamedTuple):
@@ -100,10 +102,15 @@ class Inbox:
                 return held
         raise KeysVanish
 
-    async def repeated(self, connection: Connection, content: Content) -> Repeated:
-        """Return what needs no claim, because it is a duplicate for certain. Much cheaper than claims that are lost."""
-        (row,) = await connection.fetch(self._sql["repeated"], *content.sent())
-        return Repeated([place - 1 for place in row["redelivered"]], [place - 1 for place in row["copies"]])
+    async def repeated(self, connection: Connection, content: Content, passed: int) -> Repeated:
+        """Return what needs no claim, because it is a duplicate for certain. Much cheaper than claims that are lost.
+
+        If that is all of it, the copies are noted as `repeat` does, those from offset `passed` on.
+        """
+        (row,) = await connection.fetch(self._sql["repeated"], *content.sent(), passed)
+        redelivered, copies = row["redelivered"], row["copies"]
+        noted = len(redelivered) + len(copies) == len(content.key_hash)
+        return Repeated([place - 1 for place in redelivered], [place - 1 for place in copies], noted)
 
     async def _held(self, connection: Connection, attempt: UUID, key_hashes: Sequence[UUID]) -> dict[UUID, Held]:
         rows = await connection.fetch(self._sql["held"], key_hashes, attempt)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from consumer_idem.errors import PartitionLost
@@ -95,6 +96,7 @@ class Held:
             future.cancel()
 
 
+@lru_cache(64)
 def instant(milliseconds: int) -> datetime | None:
     """Return Kafka's timestamp as a datetime in UTC; None for -1, and for what no datetime can hold."""
     if milliseconds < 0:

@@ -1,11 +1,13 @@
 """A lane whose last messages were mostly duplicates, as in a replay, looks for more of them before it claims anything."""
 
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import pytest
 
+from consumer_idem.errors import RetryLater
 from consumer_idem.inbox.fingerprint import Fingerprint
-from consumer_idem.outcome import Applied, Quarantined, Reason, Rejected, Skipped
+from consumer_idem.outcome import Applied, Quarantined, Reason, Rejected, Skipped, settled_count
 from consumer_idem.testing.lost import LostCommit
 from tests.proxied import through
 from tests.shop import checkout, insert, open_shop, payment
@@ -48,6 +50,36 @@ async def test_the_same_delivery_again_leaves_no_trace(dsn):
 
         assert await lane.process(payment(0, "r0"), payment(1, "r1")) == [Skipped()] * 2
         assert await shop.rows(COPIES) == [90, 91, 92, 93]
+
+
+async def test_copies_alone_are_noted_once_each_and_none_that_the_progress_had_passed(dsn):
+    """A lane that starts behind its progress meets the copies again that it has noted then."""
+    async with repeating(dsn) as (shop, lane):
+        lane.seal.passed = 101
+        outcomes = await lane.process(payment(100, "r0"), payment(101, "r1"), payment(102, "r1"), payment(103, "r2"))
+
+        assert outcomes == [Skipped()] * 4
+        assert await shop.rows(COPIES) == [90, 91, 92, 93, 101, 102, 103]
+
+
+async def test_copies_behind_a_retry_are_noted_once_when_they_are_settled(dsn):
+    """Noted while they are looked for, they would be noted once more with each retry."""
+    tries = []
+
+    async def handler(request, tx):
+        if request.payment_id == "later" and len(tries) < 3:
+            tries.append(request)
+            raise RetryLater(timedelta(milliseconds=1))
+        await insert(request, tx)
+
+    async with repeating(dsn, handler) as (shop, lane):
+        messages = [payment(100, "r0"), payment(101, "later"), payment(102, "r1"), payment(103, "r2")]
+        while messages:
+            lane.course.repeating = True
+            messages = messages[settled_count(await lane.process(*messages)) :]
+
+        assert len(tries) == 3
+        assert await shop.rows(COPIES) == [90, 91, 92, 93, 100, 102, 103]
 
 
 @pytest.mark.parametrize("place", [0, 1])
