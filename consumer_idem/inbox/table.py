@@ -91,13 +91,13 @@ class Inbox:
             return {}
         columns = claims.sent()
         claim, inserted = self._sql["claim"], 0
-        held: dict[UUID, Held] = {}
         for _ in range(_REINSERTS + 1):
-            inserted += _count(await connection.execute(claim, *columns, attempt))
+            lost = [row["key_hash"] for row in await connection.fetch(claim, *columns, attempt)]
+            inserted += wanted - len(lost)
             if inserted == wanted:
                 return {}
             # A second statement: only its new snapshot sees the row that the first one waited for.
-            held = await self._held(connection, attempt, claims.content.key_hash)
+            held = await self._held(connection, attempt, lost)
             if inserted + len(held) >= wanted:
                 return held
         raise KeysVanish
@@ -146,10 +146,6 @@ class Inbox:
     async def repeats(self, connection: Connection, key_hash: UUID) -> Sequence[Row]:
         """Return where and when duplicates of a key were seen, in that order; plain redeliveries are not among them."""
         return await connection.fetch(self._sql["repeats"], key_hash)
-
-
-def _count(tag: str) -> int:
-    return int(tag.rpartition(" ")[2])
 
 
 def _held(row: Row) -> Held:
