@@ -1,9 +1,12 @@
 """How every Subscriber behaves in its group: assignments, rebalances, commits, the end."""
 
 import asyncio
+import contextlib
 import logging
+import random
 import time
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -208,6 +211,42 @@ async def test_a8_commits_during_rebalances_end_in_time(join: Join, topic: Any) 
     await committing
 
     assert longest < 9
+
+
+@pytest.mark.timeout(120)
+async def test_nothing_is_missing_behind_a_seek_while_members_come_and_go(join: Join, kafka: str, topic: Any) -> None:
+    """What was fetched for an earlier place, kept behind a seek, would hide all that lies between."""
+    name, chance, most = topic(2), random.Random(4711), 6000
+    for number in range(2):
+        await asyncio.to_thread(produce, kafka, name, most, number)
+    first = await join(name, start_at=None)
+    seeks: Counter[int] = Counter()
+    over = asyncio.Event()
+
+    async def read_from_anywhere(partition: Partition) -> None:
+        start = chance.randrange(most - 1000)
+        await first.subscriber.seek(partition, start)
+        seeks[partition.number] += 1
+        expected = start
+        for _ in range(chance.randrange(1, 6)):
+            found = numbers(await first.subscriber.poll(partition, chance.choice((1, 50, 500)), chance.choice((SHORT, timedelta(0)))))
+            assert found == list(range(expected, expected + len(found))), start
+            expected += len(found)
+
+    async def read(partition: Partition) -> None:
+        while seeks[partition.number] < 40 or not over.is_set():
+            with contextlib.suppress(PartitionLost):
+                if partition in first.held:
+                    await read_from_anywhere(partition)
+            await asyncio.sleep(0.02)
+
+    reading = asyncio.gather(*(read(Partition(name, number)) for number in range(2)))
+    for _ in range(5):
+        second = await join(name)
+        await asyncio.sleep(chance.random())
+        await second.subscriber.close()
+    over.set()
+    await reading
 
 
 async def test_a_group_that_is_stable_holds(join: Join, topic: Any) -> None:
