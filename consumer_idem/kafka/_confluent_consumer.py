@@ -192,9 +192,16 @@ class ConsumerThread:
         if first is None:
             return
         stirred: set[Stream] = set()
+        # poll() returns with the first message, consume() only with the last. Kept one after the other: a rebalance inside of
+        # consume() gives the partition a new stream, in which what was polled before it has no place.
+        self._keep((first,), stirred)
+        self._keep(self._consumer.consume(1 if self._resting else _BATCH, 0), stirred)
+        if stirred:
+            self._loop.call_soon_threadsafe(_stir, stirred)
+
+    def _keep(self, records: Sequence[Any], stirred: set[Stream]) -> None:
         streams: Mapping[Any, Stream] = self._streams
-        # poll() returns with the first message, consume() only with the last.
-        for record in (first, *self._consumer.consume(1 if self._resting else _BATCH, 0)):
+        for record in records:
             # A plain tuple finds what a Partition does, and costs less.
             stream = streams.get((record.topic(), record.partition()))
             error = record.error()
@@ -205,8 +212,6 @@ class ConsumerThread:
                 self._take_error(stream, error)
             elif stream is not None and stream.add(record):
                 stirred.add(stream)
-        if stirred:
-            self._loop.call_soon_threadsafe(_stir, stirred)
 
     def _take_error(self, stream: Stream | None, error: KafkaError) -> None:
         self.last_error = str(error)

@@ -4,6 +4,7 @@ import pytest
 from confluent_kafka import Message as Record
 
 from consumer_idem.errors import OffsetOutOfRange, Unreadable
+from consumer_idem.kafka._confluent_consumer import ConsumerThread
 from consumer_idem.kafka._confluent_stream import _FULL, _FULL_BYTES, _HUNGRY, Stream
 from consumer_idem.message import Partition
 
@@ -130,3 +131,30 @@ def test_where_the_log_ended_counts_once_all_is_taken():
     placed.restart(1)
     placed.seek(1)
     assert placed.read_to == 1
+
+
+class Rebalancing:
+    """A client whose partition goes and comes back, to be read from `start`, while more is asked for."""
+
+    def __init__(self, thread: ConsumerThread, start: int) -> None:
+        self._thread = thread
+        self._start = start
+
+    def poll(self, _: float) -> Record:
+        return record(7)
+
+    def consume(self, _: int, __: float) -> list[Record]:
+        self._thread._streams[PARTITION] = stream(self._start)
+        return []
+
+
+async def test_what_was_polled_before_a_rebalance_is_not_kept_behind_it():
+    """It would stand for all that lies between the new start and itself: that would never be read."""
+    thread = ConsumerThread({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}, None, incremental=False, pause=1)
+    thread._consumer.close()
+    thread._streams[PARTITION] = stream(7)
+    thread._consumer = Rebalancing(thread, start=3)
+
+    thread._fetch()
+
+    assert thread._streams[PARTITION].empty
