@@ -12,12 +12,12 @@ from uuid import UUID, uuid4
 
 from consumer_idem import failpoint
 from consumer_idem.consumer.calling import Caller, Culprit, CulpritUnknown, InfrastructureFailed, describe
-from consumer_idem.consumer.case import Case
+from consumer_idem.consumer.case import Case, firsts_of
 from consumer_idem.consumer.evidence import claims_of, content_of, copies_of, entry_of
 from consumer_idem.consumer.handler import Routes
 from consumer_idem.consumer.result import Blamed, Broken, InDoubt, Result, SealRefused, Settled, Unavailable
 from consumer_idem.consumer.seal import Seal
-from consumer_idem.errors import CommitUnknown, DatabaseFailure
+from consumer_idem.errors import CommitUnknown, DatabaseFailure, TransactionLost
 from consumer_idem.inbox.attempts import Attempts
 from consumer_idem.inbox.table import Inbox, KeysVanish
 from consumer_idem.inbox.verdict import Conflict, Duplicate, Fresh, Held, Unverified, compare
@@ -119,7 +119,7 @@ class Batch:
     async def _claim(self, connection: Connection, cases: list[Case]) -> None:
         """Claim the key of every identified message; give each its verdict, as far as it does not hang on a neighbour."""
         identified = [case for case in cases if case.identified]
-        firsts = _firsts(identified)
+        firsts = firsts_of(identified)
         wanted = list(firsts.values())
         # What is in doubt is decided by claims alone.
         if wanted and self.expect_repeats and not self.doubts:
@@ -147,9 +147,10 @@ class Batch:
         kept = {position: outcome for doubt in self.proven for position, outcome in doubt.outcomes.items()}
         for case in cases:
             # Once each: the same delivery handed in twice was a duplicate the second time.
-            case.outcome = kept.pop(case.message.position, None)
-            if case.outcome is not None:
-                case.verdict = None
+            outcome = kept.pop(case.message.position, None)
+            # A key that was free says that the database has lost that transaction since.
+            if outcome is not None and case.verdict is not _FRESH:
+                case.outcome, case.verdict = outcome, None
 
     def _learn(self, held: dict[UUID, Held], firsts: dict[UUID, Case]) -> None:
         """Find out from keys whose claim an unknown commit left standing whether it committed."""
@@ -208,6 +209,9 @@ class Batch:
         """Write what the outcomes demand, one statement each, if any."""
         tables = self.tables
         await caller.synchronizer.before_commit()
+        if not connection.in_transaction():
+            # Each statement that is sent from here on would commit by itself.
+            raise TransactionLost
         await caller.unit.flush()
         await failpoint.reached("flush.after")
         await self._settle_others(connection, [case for case in cases if type(case.outcome) is not Applied])
@@ -269,16 +273,6 @@ class Batch:
         # That the transaction is aborted says nothing; the error that somebody swallowed does.
         swallowed = connection.fault is Fault.ABORTED and connection.cause is not None and connection.cause not in text
         return Broken(f"{text.rstrip('.')}. The first statement that failed: {connection.cause}" if swallowed else text)
-
-
-def _firsts(cases: Sequence[Case]) -> dict[UUID, Case]:
-    """Return the first message of each key, and tell the others of it."""
-    firsts: dict[UUID, Case] = {}
-    for case in cases:
-        first = firsts.setdefault(case.reading.key_hash, case)
-        if first is not case:
-            case.first = first
-    return firsts
 
 
 def _give_verdicts(cases: Sequence[Case]) -> None:

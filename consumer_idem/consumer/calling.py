@@ -116,6 +116,8 @@ class Caller:
             if result is not None:
                 raise HandlerReturned(f"Batch handler {handler.name!r} returned {type(result).__name__}: use `item.reject(…)`.")
         except Exception as error:
+            if shared.registered:
+                self.dropped.join(shared.registered)
             raise self._broken(error) or CulpritUnknown(describe(error)) from error
         for case, item in zip(cases, items, strict=True):
             case.outcome = item.rejection or _APPLIED

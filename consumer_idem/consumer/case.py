@@ -1,6 +1,8 @@
 """One message on its way through a batch, and what a batch handler sees of it."""
 
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
+from uuid import UUID
 
 from consumer_idem.consumer.handler import Handler, Route
 from consumer_idem.inbox.fingerprint import Print
@@ -87,6 +89,16 @@ class Case:
             return reading
         self.payload = reading.payload
         return None
+
+
+def firsts_of(cases: Sequence[Case]) -> dict[UUID, Case]:
+    """Return the first message of each key, and tell the others of it."""
+    firsts: dict[UUID, Case] = {}
+    for case in cases:
+        first = firsts.setdefault(case.reading.key_hash, case)
+        if first is not case:
+            case.first = first
+    return firsts
 
 
 class Item(Publishing, Generic[P]):

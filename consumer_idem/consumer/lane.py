@@ -28,7 +28,7 @@ from consumer_idem.errors import (
 from consumer_idem.inbox.progress import Progress, Slot, Taken
 from consumer_idem.inbox.topics import Topics
 from consumer_idem.message import Message, Partition
-from consumer_idem.outcome import Outcome, Quarantined, Reason, Retry, settled_count
+from consumer_idem.outcome import Quarantined, Reason, Retry
 from consumer_idem.ports import Bounds, Connection, Database, Subscriber
 from consumer_idem.transaction.short import short
 
@@ -130,6 +130,7 @@ class Lane:
 
     async def _turn(self) -> int:
         assert self._course is not None
+        assert self._seal is not None
         try:
             messages = self._backlog or await self._poll()
         except Unreadable as unreadable:
@@ -139,8 +140,11 @@ class Lane:
             return 0
         await failpoint.reached("poll.after")
         self._backlog = messages
-        outcomes = await self._processor.process(self._course, self._next(messages))
-        self._settle(outcomes)
+        try:
+            outcomes = await self._processor.process(self._course, self._next(messages))
+        finally:
+            # Behind an error, too: what was settled before it is not settled again.
+            self._backlog = [message for message in messages if message.offset >= self._seal.watermark]
         if outcomes and isinstance(outcomes[-1], Retry):
             await self._wait_for_retry(outcomes[-1])
         return len(messages)
@@ -189,10 +193,6 @@ class Lane:
             return before
         self._course.plan.in_doubt, self._in_doubt = limit, None
         return messages
-
-    def _settle(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep what is not settled for the next turn."""
-        self._backlog = self._backlog[settled_count(outcomes) :]
 
     async def _wait_for_retry(self, retry: Retry) -> None:
         assert self._course is not None

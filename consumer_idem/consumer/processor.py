@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import assert_never
 
-from consumer_idem import failpoint, telemetry
+from consumer_idem import telemetry
 from consumer_idem.consumer.batch import Batch, Tables
 from consumer_idem.consumer.handler import RetryPolicy, Routes
+from consumer_idem.consumer.marks import Marks
 from consumer_idem.consumer.result import Blamed, Broken, Explained, InDoubt, Result, SealRefused, Settled, Unavailable
 from consumer_idem.consumer.retry import Plan
 from consumer_idem.consumer.seal import Seal
@@ -67,7 +69,7 @@ class Processor:
         self._routes = routes
         self._group = group
         self._on_records = on_records
-        self._marked: set[Position] = set()
+        self._marks = Marks(tables)
 
     async def process(self, course: Course, messages: Sequence[Message]) -> list[Outcome]:
         """Return the outcomes in input order; fewer if the course is stopping, or if the last one is Retry.
@@ -102,13 +104,10 @@ class Processor:
         """Run one transaction; return the outcomes it settled, none if it has to be tried otherwise."""
         lone = course.plan.lone
         try:
-            if course.plan.in_doubt and await self._killed_too_often(course, chunk[0]):
-                return await self._condemn(course, chunk[0], Reason.CRASHED, "The process died each time it handled this message.")
-            result = await self._run(course, chunk, lone=lone)
-            if course.plan.in_doubt and isinstance(result, Settled) and settled_count(result.outcomes):
-                self._marked.discard(chunk[0].position)
-            elif course.plan.in_doubt:
-                await self._unmark(course, chunk[0])
+            if course.plan.in_doubt:
+                result = await self._marks.run(course.seal, chunk[0], partial(self._in_doubt, course, chunk[0]))
+            else:
+                result = await self._run(course, chunk, lone=lone)
             if lone and isinstance(result, Broken):
                 return await self._count(course, chunk[0], result.error, final=False)
             if lone and isinstance(result, Blamed) and result.retry is None:
@@ -161,7 +160,8 @@ class Processor:
             failures=_earlier(course, chunk[0]) if lone else 0,
             condemned=condemned,
             doubts=tuple(course.doubts),
-            expect_repeats=course.repeating,
+            # Without progress the same delivery may stand anywhere, and its place tells it from a copy only if it was claimed.
+            expect_repeats=course.repeating and course.seal.fence is not None,
         )
         with telemetry.transaction(chunk) as measured:
             result = await batch.run()
@@ -225,34 +225,23 @@ class Processor:
             return ()
         return await self._condemn(course, message, Reason.ATTEMPTS_USED_UP, error)
 
-    async def _killed_too_often(self, course: Course, message: Message) -> bool:
-        """Mark the run that is about to start; tell whether too many marked ones have ended with the process."""
-        assert course.seal.fence is not None
-        # Once per process: a mark that could not be taken back, for lack of a database, must not count twice.
-        if message.position in self._marked:
-            return False
-        async with short(self._tables.database, self._tables.schema) as connection:
-            marks = await self._tables.attempts.mark(connection, course.seal.slot(message), message.offset, course.seal.fence)
-            if marks is not None:
-                # Before the commit: one whose answer is lost may have been made all the same.
-                self._marked.add(message.position)
-        if marks is None:
-            await course.seal.explain(self._tables.database)
-            return False
-        await failpoint.reached("mark.after")
-        return marks > self._policy(message).crashes
-
-    async def _unmark(self, course: Course, message: Message) -> None:
-        async with short(self._tables.database, self._tables.schema) as connection:
-            await self._tables.attempts.unmark(connection, course.seal.slot(message), message.offset)
-        self._marked.discard(message.position)
+    async def _in_doubt(self, course: Course, message: Message, marks: int) -> Explained:
+        """Run a message that a process may have died of; quarantine it once too many have."""
+        if course.stopping.is_set():
+            return Settled([])
+        if marks > self._policy(message).crashes:
+            return await self._condemned(course, message, Reason.CRASHED, "The process died each time it handled this message.")
+        return await self._run(course, [message], lone=True)
 
     async def _condemn(self, course: Course, message: Message, reason: Reason, error: str) -> Sequence[Outcome]:
         """Quarantine one message without calling its handler."""
+        return await self._follow(course, [message], await self._condemned(course, message, reason, error))
+
+    async def _condemned(self, course: Course, message: Message, reason: Reason, error: str) -> Explained:
         result = await self._run(course, [message], lone=True, condemned=Quarantined(reason, error))
         if isinstance(result, Broken | Blamed):
             raise QuarantineFailed(f"Message {message.position} could not be quarantined: {result}.")
-        return await self._follow(course, [message], result)
+        return result
 
     def _policy(self, message: Message) -> RetryPolicy:
         route = self._routes.find(message)

@@ -19,9 +19,12 @@ class Attempts:
         """Count a failed lone run; return how many there are. `fence` is (epoch, owner), None without progress."""
         return await self._count(connection, "count_failure", slot, offset, error, *(fence or (None, None)))
 
-    async def mark(self, connection: Connection, slot: Slot, offset: int, fence: tuple[int, UUID]) -> int | None:
-        """Mark a run that is about to start; return how many runs have been marked and not ended, this one included."""
-        return await self._count(connection, "mark_in_doubt", slot, offset, *fence)
+    async def mark(self, connection: Connection, slot: Slot, offset: int, fence: tuple[int, UUID], *, again: bool = True) -> int | None:
+        """Mark a run that is about to start; return how many runs have been marked and not ended, this one included.
+
+        None as well, if not `again`, where another run has been marked and not ended.
+        """
+        return await self._count(connection, "mark_in_doubt", slot, offset, *fence, again)
 
     async def unmark(self, connection: Connection, slot: Slot, offset: int) -> None:
         """Take the mark back: the process outlived the run."""

@@ -3,7 +3,7 @@
 import logging
 from datetime import timedelta
 
-from consumer_idem.errors import DatabaseFailure
+from consumer_idem.errors import CommitUnknown, DatabaseFailure
 from consumer_idem.ports import Database
 from consumer_idem.sql import Queries
 from consumer_idem.transaction.short import short
@@ -16,7 +16,7 @@ async def end_silent(database: Database, schema: str, longer_than: timedelta) ->
     try:
         async with short(database, schema) as connection:
             ended = await connection.fetch(Queries("transaction", schema)["end_silent"], longer_than)
-    except DatabaseFailure as error:
+    except (DatabaseFailure, CommitUnknown) as error:
         log.debug("silent transactions could not be looked for", extra={"error": str(error)})
         return
     if ended:

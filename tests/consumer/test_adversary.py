@@ -10,7 +10,7 @@ from consumer_idem.consumer import processor
 from consumer_idem.consumer.reread import Order
 from consumer_idem.consumer.result import InDoubt
 from consumer_idem.consumer.worker import Worker
-from consumer_idem.errors import KafkaUnavailable, RetryLater, Unreadable
+from consumer_idem.errors import KafkaUnavailable, QuarantineFailed, RetryLater, Unreadable
 from consumer_idem.outcome import Applied, Quarantined, Retry, Skipped
 from consumer_idem.testing.lost import LostCommit
 from consumer_idem.testing.waiting import eventually
@@ -244,6 +244,25 @@ class TestLane:
 
             assert await shop.payments() == ["p0", "p2"]
             assert await shop.rows('SELECT "offset" FROM idem.quarantine') == [1]
+
+    async def test_what_is_settled_before_an_error_is_not_settled_again(self, dsn):
+        """The quarantine takes nothing, so that the lane meets the same message again and again: what stands before it is noted once."""
+
+        async def handler(request, tx):
+            if request.payment_id == "bad":
+                raise ValueError
+            await insert(request, tx)
+
+        async with open_shop(dsn, handler) as shop:
+            await shop.rows("ALTER TABLE idem.quarantine ADD CHECK (message_id <> 'bad')")
+            lane = await make_lane(shop, MemoryLog([payment(0, "a"), payment(1, "b"), payment(2, "a"), payment(3, "bad")]))
+            await lane.run_once()
+            for _ in range(3):
+                with pytest.raises(QuarantineFailed):
+                    await lane.run_once()
+
+            assert await shop.rows('SELECT "offset" FROM idem.duplicate') == [2]
+            assert lane.watermark == 3
 
     async def test_a_lane_whose_progress_the_database_has_lost_starts_early_also_if_its_first_try_to_take_it_fails(self, dsn):
         log, kafka_is_away = MemoryLog([payment(offset) for offset in range(6)]), [1]

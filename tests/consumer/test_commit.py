@@ -177,3 +177,52 @@ async def test_what_is_counted_because_the_database_failed_is_not_forgotten_when
                 await asyncio.sleep(0.05)
 
         assert left == [1]
+
+
+async def test_b10_the_end_of_silent_transactions_may_get_no_answer_either(dsn):
+    """It is only a help: raised out of `app.process`, it would take with it what is known about an earlier commit."""
+    trigger, runs = LostCommit("answer"), []
+    proxy, address = through(dsn, trigger)
+
+    async def handler(request, tx):
+        runs.append(request.payment_id)
+        await insert(request, tx)
+        if len(runs) == 1:
+            trigger.arm()
+            await tx.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    async with proxy, open_shop(address, handler) as shop:
+        assert await shop.app.process([payment(0, "a")]) == [Applied()]
+        assert (trigger.fired, runs) == (1, ["a", "a"])
+
+
+async def test_a14_what_a_failover_takes_from_a_proven_commit_is_applied_again(dsn):
+    """The first message shows that the lost commit was made; then the database loses it, and the second message's key is free."""
+    trigger, runs = LostCommit("answer"), []
+    proxy, address = through(dsn, trigger)
+
+    async def handler(request, tx):
+        runs.append(request.payment_id)
+        await insert(request, tx)
+
+    async with proxy, open_shop(address, handler) as shop:
+        processor = await shop.app.runtime().open()
+        run, tries = processor._run, []
+
+        async def run_and_fail_over(course, chunk, **options):
+            tries.append(len(chunk))
+            if tries[1:] == [1, 1]:
+                for table in ("idem.inbox", "payment"):
+                    await shop.rows(f"DELETE FROM {table}")
+            result = await run(course, chunk, **options)
+            course.plan.one_by_one(2 if len(tries) == 1 else 0)
+            return result
+
+        processor._run = run_and_fail_over
+        trigger.arm()
+        shop.dsn = dsn
+        outcomes = await shop.app.process([payment(0, "a"), payment(1, "b")])
+
+        assert outcomes == [Applied(), Applied()]
+        assert (tries, runs) == ([2, 1, 1], ["a", "b", "b"])
+        assert await shop.payments() == ["b"]

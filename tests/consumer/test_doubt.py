@@ -1,9 +1,18 @@
 """Runs that may have killed their process are marked; a mark says something only if the process died in it."""
 
+import asyncio
+import contextlib
+
+import asyncpg
+import pytest
+
+from consumer_idem.errors import Fenced
 from consumer_idem.inbox.attempts import Attempts
 from consumer_idem.outcome import Applied, Quarantined, Reason
+from consumer_idem.testing.lost import LostCommit
 from consumer_idem.transaction.short import short
 from tests.planted import planted
+from tests.proxied import through
 from tests.shop import insert, open_shop, payment
 
 
@@ -12,6 +21,13 @@ async def crashed(shop, lane, offset, times):
     for _ in range(times):
         async with short(shop.app.runtime().database, "idem") as connection:
             await Attempts("idem").mark(connection, lane.seal.lane_slot, offset, lane.seal.fence)
+
+
+async def taken_over(dsn):
+    """Give the partition to another worker."""
+    connection = await asyncpg.connect(dsn)
+    await connection.execute("UPDATE idem.progress SET epoch = epoch + 1, owner = gen_random_uuid()")
+    await connection.close()
 
 
 async def test_a25_a_message_that_has_killed_too_often_is_not_run_again(dsn):
@@ -53,3 +69,81 @@ async def test_infrastructure_errors_in_marked_runs_are_not_taken_for_crashes(ds
             assert await lane.process(payment(0)) == [Applied()]
 
         assert await shop.payments() == ["p0"]
+
+
+async def test_a25_a_run_that_was_fenced_is_not_taken_for_a_crash(dsn):
+    """Four workers in a row are too slow for their partition: none of them died."""
+    slow = []
+
+    async def handler(request, tx):
+        slow.append(request.payment_id)
+        if len(slow) <= 4:
+            await taken_over(dsn)
+        await insert(request, tx)
+
+    for fenced in (True,) * 4 + (False,):
+        async with open_shop(dsn, handler) as worker:
+            lane = await worker.lane()
+            lane.course.plan.in_doubt = 1
+            with pytest.raises(Fenced) if fenced else contextlib.nullcontext():
+                assert await lane.process(payment(0)) == [Applied()]
+
+
+async def test_a25_a_run_that_was_cancelled_is_not_taken_for_a_crash(dsn):
+    started = asyncio.Event()
+
+    async def handler(request, tx):
+        started.set()
+        await asyncio.Event().wait()
+
+    async with open_shop(dsn, handler) as shop:
+        lane = await shop.lane()
+        lane.course.plan.in_doubt = 1
+        running = asyncio.create_task(lane.process(payment(0)))
+        await started.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+        assert await shop.rows("SELECT crashes FROM idem.attempt") == [0]
+
+
+async def test_a25_of_what_runs_while_a_suspect_runs_nothing_else_is_suspected(dsn):
+    """Two lanes, and in each a message in whose run a process died: should one kill again, the other must not be running."""
+    running, together, marked_twice = set(), [], []
+
+    async def handler(request, tx):
+        running.add(request.payment_id)
+        together.append(frozenset(running))
+        await asyncio.sleep(0.05)
+        marked_twice.append([row["partition"] for row in await tx.fetch("SELECT partition FROM idem.attempt WHERE crashes = 2 ORDER BY 1")])
+        running.remove(request.payment_id)
+        await insert(request, tx)
+
+    async with open_shop(dsn, handler) as shop:
+        lanes = [await shop.lane(0), await shop.lane(1)]
+        for lane in lanes:
+            await crashed(shop, lane, 0, 1)
+            lane.course.plan.in_doubt = 2
+        outcomes = await asyncio.gather(
+            *(lane.process(payment(0, f"suspect{n}", partition=n), payment(1, f"other{n}", partition=n)) for n, lane in enumerate(lanes))
+        )
+
+        assert outcomes == [[Applied()] * 2] * 2
+        assert not [names for names in together if {"suspect0", "suspect1"} <= names]
+        assert [0] in marked_twice
+        assert [0, 1] not in marked_twice
+        assert await shop.rows("SELECT count(*) FROM idem.attempt") == [0]
+
+
+async def test_a25_a_message_that_killed_too_often_is_not_run_where_the_mark_got_no_answer(dsn):
+    trigger = LostCommit("answer")
+    proxy, address = through(dsn, trigger)
+    async with proxy, open_shop(address) as shop:
+        lane = await shop.lane()
+        await crashed(shop, lane, 0, 3)
+        lane.course.plan.in_doubt = 1
+        trigger.arm()
+        (outcome,) = await lane.process(payment(0))
+
+        assert (trigger.fired, outcome.reason) == (1, Reason.CRASHED)

@@ -474,13 +474,14 @@ class TestTransaction:
             assert TransactionControlRefused.__name__ in outcomes[1].error
             assert await shop.payments() == ["a", "c"]
 
+    @pytest.mark.parametrize("write", [insert, insert_later])
     @pytest.mark.parametrize("raw", ["COMMIT", "ROLLBACK"])
-    async def test_b9_what_gets_past_the_guard_commits_nothing(self, dsn, raw):
-        """The handler reaches the driver's own connection; the trigger refuses the commit, the seal the rest."""
+    async def test_b9_what_gets_past_the_guard_commits_nothing(self, dsn, raw, write):
+        """The handler reaches the driver's own connection; the trigger refuses the commit, the seal the rest; nothing is sent between."""
         fired = []
 
         async def handler(request, tx):
-            await insert(request, tx)
+            await write(request, tx)
             tx.after_commit(fired.append, request.payment_id)
             if request.payment_id == "ends":
                 try:
@@ -590,6 +591,21 @@ class TestTransaction:
         assert [entry for entry in fired if entry[0] == "commit"] == [("commit", "a"), ("commit", "c")]
         assert fired.count(("rollback", "bad")) == 3
         assert fired.count(("rollback", "c")) == 0
+
+    async def test_b20_functions_of_a_batch_fire_when_it_is_undone(self, dsn):
+        fired = []
+
+        async def handler(items, tx):
+            ids = [item.payload.payment_id for item in items]
+            tx.after_rollback(fired.append, ids)
+            if "bad" in ids:
+                raise ValueError
+
+        async with open_shop(dsn, handler, batch=True, retry=RetryPolicy(attempts=1)) as shop:
+            await (await shop.lane()).process(payment(0, "a"), payment(1, "bad"))
+
+        # Together with its neighbour, in a half of its own, and alone.
+        assert fired == [["a", "bad"], ["bad"], ["bad"]]
 
 
 async def test_e4_a_row_of_an_older_fingerprint_version_is_compared_under_that_version(dsn):

@@ -5,6 +5,8 @@ from datetime import timedelta
 
 import pytest
 
+from consumer_idem.consumer.processor import Course
+from consumer_idem.consumer.seal import PlainSeal
 from consumer_idem.errors import RetryLater
 from consumer_idem.inbox.fingerprint import Fingerprint
 from consumer_idem.outcome import Applied, Quarantined, Reason, Rejected, Skipped, settled_count
@@ -147,6 +149,18 @@ async def test_a_commit_that_is_unknown_is_decided_by_claims_and_its_functions_f
         assert outcomes == [Skipped(), Skipped(), Applied()]
         assert fired == ["r0", "r1", "r2", "r3", "new"]
         assert await shop.payments() == ["new", "r0", "r1", "r2", "r3"]
+
+
+async def test_the_same_delivery_behind_a_copy_of_it_leaves_no_trace_where_there_is_no_progress(dsn):
+    async with open_shop(dsn) as shop:
+        await shop.app.process([payment(1, "a", partition=1)])
+        processor = await shop.app.runtime().open()
+        course = Course(PlainSeal(shop.app.group, shop.app.runtime()._topics, "idem"), repeating=True)
+
+        outcomes = await processor.process(course, [payment(5, "a"), payment(1, "a", partition=1)])
+
+        assert outcomes == [Skipped()] * 2
+        assert await shop.rows('SELECT partition, "offset" FROM idem.duplicate') == [(0, 5)]
 
 
 async def test_it_claims_at_once_again_when_duplicates_get_few(dsn):

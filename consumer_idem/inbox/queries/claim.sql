@@ -16,4 +16,4 @@ WITH claimed AS (
     ON CONFLICT (key_hash) DO NOTHING
     RETURNING key_hash
 )
-SELECT key_hash FROM unnest($1::uuid[]) AS wanted (key_hash) WHERE key_hash NOT IN (SELECT key_hash FROM claimed)
+SELECT key_hash FROM unnest($1::uuid[]) AS wanted (key_hash) WHERE NOT EXISTS (SELECT FROM claimed WHERE claimed.key_hash = wanted.key_hash)
