@@ -146,22 +146,24 @@ class Condition:
     """What is different from the clean run.
 
     `poison`: the share of messages whose handler raises. `repeated`: all messages are consumed once before, unmeasured, and come
-    again. `round_trip`: what a round trip to the database takes longer, in milliseconds.
+    again. `round_trip`: what a round trip to the database takes longer, in milliseconds. `times`: so many times the messages of the clean
+    run beside it, so that both take about as long, and what a run costs once weighs alike.
     """
 
     name: str
+    times: int = 1
     poison: float = 0.0
     repeated: bool = False
     round_trip: float = 0.0
 
     def work(self, messages: int) -> Work:
         """Return the work under this condition."""
-        return Work(messages=messages, poison=self.poison)
+        return Work(messages=messages * self.times, poison=self.poison)
 
 
 CLEAN = Condition(name="clean")
 POISON = Condition(name="poison", poison=0.01)
-DUPLICATES = Condition(name="duplicates", repeated=True)
+DUPLICATES = Condition(name="duplicates", repeated=True, times=2)
 NETWORK = Condition(name="network", round_trip=2.0)
 
 
