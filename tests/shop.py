@@ -103,6 +103,10 @@ class Shop:
         seal = ProgressSeal(progress, slot, taken.epoch if taken else 1, self.owner, taken.next_offset if taken else start, "idem")
         return Lanelet(self, Course(seal), seal)
 
+    async def taken_over(self) -> None:
+        """Let another worker take every partition; the lanes here are not told."""
+        await self.rows("UPDATE idem.progress SET epoch = epoch + 1, owner = gen_random_uuid()")
+
     async def rows(self, sql: str, *args: Any) -> list[Any]:
         """Run SQL on a connection of the test's own; return rows of one column as plain values."""
         connection = await asyncpg.connect(self.dsn)

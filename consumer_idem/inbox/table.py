@@ -108,9 +108,7 @@ class Inbox:
         If that is all of it, the copies are noted as `repeat` does, those from offset `passed` on.
         """
         (row,) = await connection.fetch(self._sql["repeated"], *content.sent(), passed)
-        redelivered, copies = row["redelivered"], row["copies"]
-        noted = len(redelivered) + len(copies) == len(content.key_hash)
-        return Repeated([place - 1 for place in redelivered], [place - 1 for place in copies], noted)
+        return Repeated([place - 1 for place in row["redelivered"]], [place - 1 for place in row["copies"]], row["noted"])
 
     async def _held(self, connection: Connection, attempt: UUID, key_hashes: Sequence[UUID]) -> dict[UUID, Held]:
         rows = await connection.fetch(self._sql["held"], key_hashes, attempt)

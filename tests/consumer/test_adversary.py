@@ -204,11 +204,6 @@ class TestDoubt:
             assert sorted(fired) == (["bad"] * 3 if lost == "answer" else ["a"] + ["bad"] * 6)
 
 
-async def taken_over_and_back(shop):
-    """Another worker has had the partition between two assignments of ours."""
-    await shop.rows("UPDATE idem.progress SET epoch = epoch + 1, owner = gen_random_uuid()")
-
-
 async def test_a_message_whose_run_always_costs_the_connection_does_not_wedge_the_only_partition(dsn, monkeypatch):
     """There is no other lane whose commits could show that it is this message, and not the database."""
     monkeypatch.setattr(processor, "_PATIENCE", timedelta(seconds=0.1))
@@ -238,7 +233,7 @@ class TestLane:
             lane = await make_lane(shop, log)
             await lane.run_once()
             log.messages.append(payment(2))
-            await taken_over_and_back(shop)
+            await shop.taken_over()
             for _ in range(4):
                 await lane.run_once()
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 
-import asyncpg
 import pytest
 
 from consumer_idem.errors import Fenced
@@ -21,13 +20,6 @@ async def crashed(shop, lane, offset, times):
     for _ in range(times):
         async with short(shop.app.runtime().database, "idem") as connection:
             await Attempts("idem").mark(connection, lane.seal.lane_slot, offset, lane.seal.fence)
-
-
-async def taken_over(dsn):
-    """Give the partition to another worker."""
-    connection = await asyncpg.connect(dsn)
-    await connection.execute("UPDATE idem.progress SET epoch = epoch + 1, owner = gen_random_uuid()")
-    await connection.close()
 
 
 async def test_a25_a_message_that_has_killed_too_often_is_not_run_again(dsn):
@@ -78,7 +70,7 @@ async def test_a25_a_run_that_was_fenced_is_not_taken_for_a_crash(dsn):
     async def handler(request, tx):
         slow.append(request.payment_id)
         if len(slow) <= 4:
-            await taken_over(dsn)
+            await worker.taken_over()
         await insert(request, tx)
 
     for fenced in (True,) * 4 + (False,):

@@ -14,11 +14,14 @@ WITH repeated AS (
       AND inbox.scope = coalesce(claim.scope, ($2::int[])[1]) AND inbox.source = coalesce(claim.source, ($3::int[])[1])
       AND inbox.tenant IS NOT DISTINCT FROM claim.tenant AND inbox.message_id = claim.message_id
       AND inbox.fingerprint = claim.fingerprint AND inbox.fingerprint_version = coalesce(claim.fingerprint_version, ($10::smallint[])[1])
-), noted AS (
+), whole AS (
+    SELECT count(*) = cardinality($1::uuid[]) AS noted FROM repeated
+), written AS (
     INSERT INTO {schema}.duplicate (key_hash, topic, partition, "offset")
     SELECT key_hash, topic, partition, "offset" FROM repeated
-    WHERE NOT redelivered AND "offset" >= $11::bigint AND (SELECT count(*) FROM repeated) = cardinality($1::uuid[])
+    WHERE NOT redelivered AND "offset" >= $11::bigint AND (SELECT noted FROM whole)
 )
 SELECT coalesce(array_agg(place) FILTER (WHERE redelivered), '{}') AS redelivered,
-       coalesce(array_agg(place) FILTER (WHERE NOT redelivered), '{}') AS copies
+       coalesce(array_agg(place) FILTER (WHERE NOT redelivered), '{}') AS copies,
+       (SELECT noted FROM whole) AS noted
 FROM repeated
